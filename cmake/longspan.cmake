@@ -1,0 +1,54 @@
+# One function per kind of target: room, test, fuzz target. Compile options live here and nowhere else.
+
+add_library(longspan_options INTERFACE)
+target_include_directories(longspan_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(longspan_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict
+                                                  -ffp-contract=off -fno-math-errno)
+if(LONGSPAN_SANITIZE)
+  target_compile_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE} -fno-omit-frame-pointer
+                                                    -fno-sanitize-recover=all -g1)
+  target_link_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE})
+endif()
+if(LONGSPAN_FUZZ)
+  target_compile_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# longspan_room(NAME SOURCES a.cc b.cc DEPENDS core io LIBRARIES fmt::fmt)
+# A room is one folder = one namespace = one static library `longspan_NAME`.
+function(longspan_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(longspan_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(longspan_${name} PUBLIC longspan_options)
+  foreach(room ${ARG_DEPENDS})
+    target_link_libraries(longspan_${name} PUBLIC longspan_${room})
+  endforeach()
+  target_link_libraries(longspan_${name} PUBLIC ${ARG_LIBRARIES})
+endfunction()
+
+# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow): a GoogleTest program, one CTest entry per test case.
+function(longspan_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;ROOMS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  foreach(room ${ARG_ROOMS})
+    target_link_libraries(${name} PRIVATE longspan_${room})
+  endforeach()
+  target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE LONGSPAN_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                             LONGSPAN_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  if(ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+endfunction()
+
+# longspan_fuzz(NAME SOURCE a_fuzz.cc ROOMS text): a libFuzzer program; its seeds lie in fuzz/seeds/NAME.
+function(longspan_fuzz name)
+  cmake_parse_arguments(ARG "" "SOURCE" "ROOMS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCE})
+  foreach(room ${ARG_ROOMS})
+    target_link_libraries(${name} PRIVATE longspan_${room})
+  endforeach()
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()
