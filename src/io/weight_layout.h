@@ -1,0 +1,33 @@
+// Where the tensors of the language model are in a checkpoint, and which convention they follow. Read from
+// the tensors themselves: names and shapes are the truth, config.json is not.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/model_config.h"
+#include "io/tensor_store.h"
+
+namespace longspan::io {
+
+struct WeightLayout {
+  std::string prefix;   // "model.language_model.", "model." or MLX "language_model.model."
+  std::string lm_head;  // module of the output projection, "lm_head" or "language_model.lm_head"
+  // MLX conversions hold conv1d as [C, K, 1] and norms already shifted by one (linear_attn.norm never is).
+  // False is the published form: conv1d [C, 1, K], apply 1 + w.
+  bool norms_shifted = false;
+  bool conv_taps_before_one = false;  // conv1d is [C, K, 1]; in memory both forms are [C, K]
+  std::vector<std::string> text;      // names of the language model's tensors, sorted
+  size_t num_visual = 0;              // tensors left out: vision tower
+  size_t num_mtp = 0;                 // tensors left out: multi-token prediction
+};
+
+enum class WeightFamily { kText, kVisual, kMtp };
+WeightFamily weight_family(std::string_view tensor_name);
+
+// Throws kInvalid when no prefix fits, or when the conv1d shapes contradict each other or the config.
+WeightLayout detect_weight_layout(const TensorStore& store, const ModelConfig& config);
+
+}  // namespace longspan::io
