@@ -16,7 +16,9 @@ void Buffer::Unmap::operator()(void* pointer) const { ::munmap(pointer, size_byt
 Buffer::Buffer(size_t size_bytes) : Buffer(DType::kU8, {static_cast<Index>(size_bytes)}) {}
 
 Buffer::Buffer(DType dtype, Shape shape)
-    : size_bytes_(static_cast<size_t>(shape.num_elements()) * dtype_size(dtype)), dtype_(dtype), shape_(shape) {
+    : size_bytes_(static_cast<size_t>(shape.num_elements()) * dtype_size(dtype)),
+      dtype_(dtype),
+      shape_(shape) {
   const size_t mapped = size_bytes_ == 0 ? 1 : size_bytes_;
   void* pointer = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pointer == MAP_FAILED) fail(ErrorKind::kExhausted, "out of memory: asked for {}", format_bytes(mapped));

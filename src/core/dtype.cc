@@ -15,13 +15,20 @@ struct DTypeInfo {
 };
 
 constexpr std::array kInfo = {
-    DTypeInfo{DType::kF32, 4, "float32", "fp32"},      DTypeInfo{DType::kF16, 2, "float16", "fp16"},
-    DTypeInfo{DType::kBF16, 2, "bfloat16", "bf16"},    DTypeInfo{DType::kF8E4M3, 1, "fp8_e4m3", "fp8"},
-    DTypeInfo{DType::kF8E5M2, 1, "fp8_e5m2", "f8e5m2"}, DTypeInfo{DType::kI64, 8, "int64", "i64"},
-    DTypeInfo{DType::kI32, 4, "int32", "i32"},         DTypeInfo{DType::kI16, 2, "int16", "i16"},
-    DTypeInfo{DType::kI8, 1, "int8", "i8"},            DTypeInfo{DType::kU64, 8, "uint64", "u64"},
-    DTypeInfo{DType::kU32, 4, "uint32", "u32"},        DTypeInfo{DType::kU16, 2, "uint16", "u16"},
-    DTypeInfo{DType::kU8, 1, "uint8", "u8"},           DTypeInfo{DType::kBool, 1, "bool", "bool"},
+    DTypeInfo{DType::kF32, 4, "float32", "fp32"},
+    DTypeInfo{DType::kF16, 2, "float16", "fp16"},
+    DTypeInfo{DType::kBF16, 2, "bfloat16", "bf16"},
+    DTypeInfo{DType::kF8E4M3, 1, "fp8_e4m3", "fp8"},
+    DTypeInfo{DType::kF8E5M2, 1, "fp8_e5m2", "f8e5m2"},
+    DTypeInfo{DType::kI64, 8, "int64", "i64"},
+    DTypeInfo{DType::kI32, 4, "int32", "i32"},
+    DTypeInfo{DType::kI16, 2, "int16", "i16"},
+    DTypeInfo{DType::kI8, 1, "int8", "i8"},
+    DTypeInfo{DType::kU64, 8, "uint64", "u64"},
+    DTypeInfo{DType::kU32, 4, "uint32", "u32"},
+    DTypeInfo{DType::kU16, 2, "uint16", "u16"},
+    DTypeInfo{DType::kU8, 1, "uint8", "u8"},
+    DTypeInfo{DType::kBool, 1, "bool", "bool"},
     DTypeInfo{DType::kF64, 8, "float64", "fp64"},
 };
 

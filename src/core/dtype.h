@@ -10,11 +10,28 @@
 
 namespace longspan {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI64, kI32, kI16, kI8, kU64, kU32, kU16, kU8, kBool, kF64 };
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kF64
+};
 
-size_t dtype_size(DType dtype);              // bytes an element
-std::string_view dtype_name(DType dtype);    // "bfloat16", "float32", ...: the names of config.json and --dtype
-DType dtype_from_name(std::string_view name);  // the way back, short forms ("bf16", "fp32") too; throws kInvalid
+size_t dtype_size(DType dtype);            // bytes an element
+std::string_view dtype_name(DType dtype);  // "bfloat16", "float32", ...: the names of config.json and --dtype
+DType dtype_from_name(
+    std::string_view name);  // the way back, short forms ("bf16", "fp32") too; throws kInvalid
 
 // bfloat16 storage. Arithmetic happens in float.
 struct bf16 {
@@ -51,26 +68,63 @@ struct f8e4m3 {
 
 template <class T>
 struct dtype_of;
-template <> struct dtype_of<float> { static constexpr DType value = DType::kF32; };
-template <> struct dtype_of<double> { static constexpr DType value = DType::kF64; };
-template <> struct dtype_of<bf16> { static constexpr DType value = DType::kBF16; };
-template <> struct dtype_of<f16> { static constexpr DType value = DType::kF16; };
-template <> struct dtype_of<f8e4m3> { static constexpr DType value = DType::kF8E4M3; };
-template <> struct dtype_of<int64_t> { static constexpr DType value = DType::kI64; };
-template <> struct dtype_of<int32_t> { static constexpr DType value = DType::kI32; };
-template <> struct dtype_of<int8_t> { static constexpr DType value = DType::kI8; };
-template <> struct dtype_of<uint32_t> { static constexpr DType value = DType::kU32; };
-template <> struct dtype_of<uint8_t> { static constexpr DType value = DType::kU8; };
-template <> struct dtype_of<bool> { static constexpr DType value = DType::kBool; };
+template <>
+struct dtype_of<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct dtype_of<double> {
+  static constexpr DType value = DType::kF64;
+};
+template <>
+struct dtype_of<bf16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
+struct dtype_of<f16> {
+  static constexpr DType value = DType::kF16;
+};
+template <>
+struct dtype_of<f8e4m3> {
+  static constexpr DType value = DType::kF8E4M3;
+};
+template <>
+struct dtype_of<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+template <>
+struct dtype_of<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct dtype_of<int8_t> {
+  static constexpr DType value = DType::kI8;
+};
+template <>
+struct dtype_of<uint32_t> {
+  static constexpr DType value = DType::kU32;
+};
+template <>
+struct dtype_of<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
+template <>
+struct dtype_of<bool> {
+  static constexpr DType value = DType::kBool;
+};
 
 // Calls fn.template operator()<T>() with the activation type behind dtype: float, bf16 or f16.
 template <class Fn>
 decltype(auto) dispatch_dtype(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::kF32: return fn.template operator()<float>();
-    case DType::kBF16: return fn.template operator()<bf16>();
-    case DType::kF16: return fn.template operator()<f16>();
-    default: break;
+    case DType::kF32:
+      return fn.template operator()<float>();
+    case DType::kBF16:
+      return fn.template operator()<bf16>();
+    case DType::kF16:
+      return fn.template operator()<f16>();
+    default:
+      break;
   }
   CHECK_MSG(false, "no activation type {}", dtype_name(dtype));
   __builtin_unreachable();

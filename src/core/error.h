@@ -40,13 +40,13 @@ namespace detail {
 }  // namespace longspan
 
 // Programmer errors. On in release builds; prints place, condition and message, then aborts.
-#define CHECK(condition)                                                                              \
-  do {                                                                                                \
-    if (!(condition)) [[unlikely]]                                                                    \
-      ::longspan::detail::check_failed(__FILE__, __LINE__, #condition, std::string());                \
+#define CHECK(condition)                                                               \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]]                                                     \
+      ::longspan::detail::check_failed(__FILE__, __LINE__, #condition, std::string()); \
   } while (false)
-#define CHECK_MSG(condition, ...)                                                                     \
-  do {                                                                                                \
-    if (!(condition)) [[unlikely]]                                                                    \
-      ::longspan::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));   \
+#define CHECK_MSG(condition, ...)                                                                   \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
+      ::longspan::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

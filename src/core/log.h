@@ -10,7 +10,7 @@ namespace longspan {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
 
-void set_log_level(LogLevel level);            // lines below it are dropped; default kInfo
+void set_log_level(LogLevel level);                   // lines below it are dropped; default kInfo
 LogLevel log_level_from_name(std::string_view name);  // "debug", "info", "warn", "error"; throws kInvalid
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, std::string_view text);

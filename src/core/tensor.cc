@@ -44,8 +44,8 @@ bool TensorView::is_dense() const {
 }
 
 TensorView TensorView::rows(Index begin, Index count) const {
-  CHECK_MSG(shape.rank > 0 && begin >= 0 && count >= 0 && begin + count <= dim(0), "rows {}+{} of {}", begin, count,
-            to_string(shape));
+  CHECK_MSG(shape.rank > 0 && begin >= 0 && count >= 0 && begin + count <= dim(0), "rows {}+{} of {}", begin,
+            count, to_string(shape));
   TensorView view = *this;
   view.data = static_cast<char*>(data) + begin * stride(0) * static_cast<Index>(dtype_size(dtype));
   view.shape.dims[0] = count;
@@ -54,8 +54,8 @@ TensorView TensorView::rows(Index begin, Index count) const {
 
 TensorView TensorView::cols(Index begin, Index count) const {
   const int last = shape.rank - 1;
-  CHECK_MSG(last >= 0 && begin >= 0 && count >= 0 && begin + count <= dim(last), "cols {}+{} of {}", begin, count,
-            to_string(shape));
+  CHECK_MSG(last >= 0 && begin >= 0 && count >= 0 && begin + count <= dim(last), "cols {}+{} of {}", begin,
+            count, to_string(shape));
   TensorView view = *this;
   view.data = static_cast<char*>(data) + begin * static_cast<Index>(dtype_size(dtype));
   view.shape.dims[static_cast<size_t>(last)] = count;

@@ -44,14 +44,16 @@ struct TensorView {
   Index dim(int axis) const { return shape[axis]; }
   Index stride(int axis) const { return strides[static_cast<size_t>(axis)]; }
   Index num_elements() const { return shape.num_elements(); }
-  size_t size_bytes() const { return static_cast<size_t>(num_elements()) * dtype_size(dtype); }  // of a dense view
+  size_t size_bytes() const {
+    return static_cast<size_t>(num_elements()) * dtype_size(dtype);
+  }  // of a dense view
   bool is_dense() const;
 
   // Typed pointer; the dtype must match.
   template <class T>
   T* as() const {
-    CHECK_MSG(dtype == dtype_of<std::remove_const_t<T>>::value, "view holds {}, asked for {}", dtype_name(dtype),
-              dtype_name(dtype_of<std::remove_const_t<T>>::value));
+    CHECK_MSG(dtype == dtype_of<std::remove_const_t<T>>::value, "view holds {}, asked for {}",
+              dtype_name(dtype), dtype_name(dtype_of<std::remove_const_t<T>>::value));
     return static_cast<T*>(data);
   }
 

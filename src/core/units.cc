@@ -40,15 +40,16 @@ double scaled(std::string_view text, std::string_view what, const std::array<Uni
 
 size_t parse_bytes(std::string_view text) {
   static constexpr std::array<Unit, 14> kUnits = {
-      Unit{"", 1},       {"B", 1},        {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},  {"M", 0x1p20}, {"MiB", 0x1p20},
-      {"MB", 1e6},       {"G", 0x1p30},   {"GiB", 0x1p30}, {"GB", 1e9},     {"T", 0x1p40}, {"TiB", 0x1p40}, {"TB", 1e12}};
+      Unit{"", 1},   {"B", 1},        {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},
+      {"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},     {"G", 0x1p30},   {"GiB", 0x1p30},
+      {"GB", 1e9},   {"T", 0x1p40},   {"TiB", 0x1p40}, {"TB", 1e12}};
   const double bytes = scaled(text, "size", kUnits);
   if (bytes > 0x1p60) fail(ErrorKind::kInvalid, "'{}' is too large a size", text);
   return static_cast<size_t>(bytes);
 }
 
 double parse_seconds(std::string_view text) {
-  static constexpr std::array<Unit, 6> kUnits = {Unit{"", 1}, {"s", 1},     {"ms", 1e-3},
+  static constexpr std::array<Unit, 6> kUnits = {Unit{"", 1}, {"s", 1},    {"ms", 1e-3},
                                                  {"m", 60},   {"min", 60}, {"h", 3600}};
   return scaled(text, "duration", kUnits);
 }
@@ -61,7 +62,12 @@ std::string format_bytes(size_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kNames[unit]);
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{:.{}f} {}", value,
+                                 value < 10    ? 2
+                                 : value < 100 ? 1
+                                               : 0,
+                                 kNames[unit]);
 }
 
 std::string format_count(size_t count) {

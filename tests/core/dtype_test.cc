@@ -30,12 +30,12 @@ TEST(DType, SixteenBitPatternsRoundTrip) {
 }
 
 TEST(DType, RoundsToNearestEven) {
-  EXPECT_EQ(bf16(1.00390625f).bits, 0x3f80);   // halfway between 1 and the next bf16: even
-  EXPECT_EQ(bf16(1.01171875f).bits, 0x3f82);   // halfway: up to even
+  EXPECT_EQ(bf16(1.00390625f).bits, 0x3f80);  // halfway between 1 and the next bf16: even
+  EXPECT_EQ(bf16(1.01171875f).bits, 0x3f82);  // halfway: up to even
   EXPECT_EQ(bf16(std::numeric_limits<float>::max()).bits, 0x7f80);
   EXPECT_EQ(f16(65519.0f).bits, 0x7bff);
   EXPECT_EQ(f16(65520.0f).bits, 0x7c00);
-  EXPECT_EQ(f16(0x1p-25f).bits, 0x0000);       // half of the smallest subnormal: even
+  EXPECT_EQ(f16(0x1p-25f).bits, 0x0000);  // half of the smallest subnormal: even
   EXPECT_EQ(f16(0x1.8p-24f).bits, 0x0002);
   EXPECT_EQ(f16(-0.0f).bits, 0x8000);
 }
@@ -51,7 +51,7 @@ TEST(DType, Fp8PatternsRoundTripAndSaturate) {
   EXPECT_EQ(static_cast<float>(f8e4m3(1e6f)), 448.0f);
   EXPECT_EQ(static_cast<float>(f8e4m3(-500.0f)), -448.0f);
   EXPECT_TRUE(std::isnan(static_cast<float>(f8e4m3(std::nanf("")))));
-  EXPECT_EQ(f8e4m3(0x1p-10f).bits, 0);         // tie to even
+  EXPECT_EQ(f8e4m3(0x1p-10f).bits, 0);  // tie to even
   EXPECT_EQ(f8e4m3(0x1.8p-9f).bits, 2);
 }
 

@@ -1,0 +1,51 @@
+#include "ops/cpu/backend.h"
+
+#include <sched.h>
+
+#include "ops/cpu/kernels.h"
+
+namespace longspan::ops::cpu {
+namespace {
+
+// Processors this process may run on (affinity and cgroup cpusets included).
+int usable_cpus() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(int num_threads) : pool_(num_threads), scratch_(num_threads) {}
+
+  std::string name() const override {
+    return fmt::format("cpu ({} threads, {})", pool_.num_threads(), isa_name());
+  }
+
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
+    return cpu::pack(context_, parts, dtype);
+  }
+  void embed(const Embed& args) override { cpu::embed(context_, args); }
+  void gather_rows(const GatherRows& args) override { cpu::gather_rows(context_, args); }
+  void rms_norm(const RmsNorm& args) override { cpu::rms_norm(context_, args); }
+  void matmul(const Matmul& args) override { cpu::matmul(context_, args); }
+  void swiglu(const SwiGlu& args) override { cpu::swiglu(context_, args); }
+  void rope_angles(const RopeAngles& args) override { cpu::rope_angles(context_, args); }
+  void qk_rope_write(const QkRopeWrite& args) override { cpu::qk_rope_write(context_, args); }
+  void attention(const Attention& args) override { cpu::attention(context_, args); }
+  void causal_conv(const CausalConv& args) override { cpu::causal_conv(context_, args); }
+  void gated_delta(const GatedDelta& args) override { cpu::gated_delta(context_, args); }
+
+ private:
+  ThreadPool pool_;
+  Scratch scratch_;
+  Context context_{pool_, scratch_};
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(const CpuOptions& options) {
+  return std::make_unique<CpuBackend>(options.num_threads > 0 ? options.num_threads : usable_cpus());
+}
+
+}  // namespace longspan::ops::cpu

@@ -1,0 +1,185 @@
+#include "ops/ops.h"
+
+namespace longspan::ops {
+namespace {
+
+// Axis sizes a view must have; -1 accepts any.
+void expect(const char* op, const char* what, const TensorView& view, DType dtype, Shape shape) {
+  CHECK_MSG(!view.empty(), "[{}] {}: got nothing, need {} {}", op, what, dtype_name(dtype), to_string(shape));
+  CHECK_MSG(view.dtype == dtype, "[{}] {}: got {}, need {}", op, what, to_string(view), dtype_name(dtype));
+  bool same = view.shape.rank == shape.rank;
+  for (int axis = 0; same && axis < shape.rank; ++axis)
+    same = shape[axis] == -1 || shape[axis] == view.dim(axis);
+  CHECK_MSG(same, "[{}] {}: got {}, need {}", op, what, to_string(view.shape), to_string(shape));
+  CHECK_MSG(shape.rank == 0 || view.stride(shape.rank - 1) == 1, "[{}] {}: innermost stride {}, need 1", op,
+            what, view.stride(shape.rank - 1));
+}
+
+void expect_optional(const char* op, const char* what, const TensorView& view, DType dtype, Shape shape) {
+  if (!view.empty()) expect(op, what, view, dtype, shape);
+}
+
+void expect_model_dtype(const char* op, DType dtype) {
+  CHECK_MSG(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16,
+            "[{}] dtype: got {}, need float32, bfloat16 or float16", op, dtype_name(dtype));
+}
+
+void expect_seqs(const char* op, const Sequences& seqs) {
+  expect(op, "query_start_loc", seqs.query_start_loc, DType::kI32, {seqs.num_seqs + 1});
+  expect(op, "seq_lens", seqs.seq_lens, DType::kI32, {seqs.num_seqs});
+  CHECK_MSG(seqs.num_decode_seqs >= 0 && seqs.num_decode_seqs <= seqs.num_seqs,
+            "[{}] num_decode_seqs: got {}, need 0 .. {}", op, seqs.num_decode_seqs, seqs.num_seqs);
+}
+
+void expect_kv(const char* op, const KvCache& kv, DType dtype, Index num_kv_heads, Index head_dim) {
+  CHECK_MSG(kv.data != nullptr && kv.dtype == dtype, "[{}] kv: got {}, need {}", op, dtype_name(kv.dtype),
+            dtype_name(dtype));
+  CHECK_MSG(kv.num_kv_heads == num_kv_heads && kv.head_dim == head_dim,
+            "[{}] kv heads: got {} x {}, need {} x {}", op, kv.num_kv_heads, kv.head_dim, num_kv_heads,
+            head_dim);
+  CHECK_MSG(kv.page_tokens > 0 && kv.page_tokens % 16 == 0, "[{}] page_tokens: got {}, need a multiple of 16",
+            op, kv.page_tokens);
+}
+
+void expect_state(const char* op, const StateCache& state, const TensorView& pages, const Sequences& seqs) {
+  CHECK_MSG(state.data != nullptr, "[{}] state: got nothing", op);
+  expect(op, "state_pages", pages, DType::kI32, {seqs.num_seqs});
+}
+
+}  // namespace
+
+Ops::Ops(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) { CHECK(backend_ != nullptr); }
+
+std::unique_ptr<Weight> Ops::pack(std::span<const TensorView> parts, DType dtype) {
+  CHECK(!parts.empty());
+  expect_model_dtype("pack", dtype);
+  for (const TensorView& part : parts) {
+    expect_model_dtype("pack", part.dtype);
+    expect("pack", "part", part, part.dtype, {-1, parts[0].dim(1)});
+  }
+  return backend_->pack(parts, dtype);
+}
+
+void Ops::embed(const Embed& args) {
+  CHECK(args.table != nullptr);
+  expect_model_dtype("embed", args.out.dtype);
+  expect("embed", "out", args.out, args.out.dtype, {-1, args.table->in_features});
+  expect("embed", "ids", args.ids, DType::kI32, {args.out.dim(0)});
+  backend_->embed(args);
+}
+
+void Ops::gather_rows(const GatherRows& args) {
+  expect_model_dtype("gather_rows", args.x.dtype);
+  expect("gather_rows", "x", args.x, args.x.dtype, {-1, -1});
+  expect("gather_rows", "rows", args.rows, DType::kI32, {-1});
+  expect("gather_rows", "out", args.out, args.x.dtype, {args.rows.dim(0), args.x.dim(1)});
+  backend_->gather_rows(args);
+}
+
+void Ops::rms_norm(const RmsNorm& args) {
+  expect_model_dtype("rms_norm", args.x.dtype);
+  expect("rms_norm", "x", args.x, args.x.dtype, {-1, -1});
+  expect_optional("rms_norm", "delta", args.delta, args.x.dtype, args.x.shape);
+  expect("rms_norm", "weight", args.weight, DType::kF32, {args.x.dim(1)});
+  expect("rms_norm", "out", args.out, args.x.dtype, args.x.shape);
+  backend_->rms_norm(args);
+}
+
+void Ops::matmul(const Matmul& args) {
+  CHECK(args.weight != nullptr);
+  expect_model_dtype("matmul", args.x.dtype);
+  expect("matmul", "x", args.x, args.x.dtype, {-1, args.weight->in_features});
+  expect_optional("matmul", "bias", args.bias, DType::kF32, {args.weight->out_features});
+  expect("matmul", "out", args.out, args.x.dtype, {args.x.dim(0), args.weight->out_features});
+  backend_->matmul(args);
+}
+
+void Ops::swiglu(const SwiGlu& args) {
+  expect_model_dtype("swiglu", args.out.dtype);
+  expect("swiglu", "out", args.out, args.out.dtype, {-1, -1});
+  expect("swiglu", "gate_up", args.gate_up, args.out.dtype, {args.out.dim(0), 2 * args.out.dim(1)});
+  backend_->swiglu(args);
+}
+
+void Ops::rope_angles(const RopeAngles& args) {
+  expect("rope_angles", "positions", args.positions, DType::kI32, {-1});
+  expect("rope_angles", "inv_freq", args.inv_freq, DType::kF32, {-1});
+  expect("rope_angles", "cos_sin", args.cos_sin, DType::kF32,
+         {args.positions.dim(0), 2 * args.inv_freq.dim(0)});
+  backend_->rope_angles(args);
+}
+
+void Ops::qk_rope_write(const QkRopeWrite& args) {
+  const char* op = "qk_rope_write";
+  const DType dtype = args.q.dtype;
+  expect_model_dtype(op, dtype);
+  expect(op, "q", args.q, dtype, {-1, -1, -1});
+  const Index num_tokens = args.q.dim(0);
+  const Index head_dim = args.q.dim(2);
+  expect(op, "k", args.k, dtype, {num_tokens, -1, head_dim});
+  expect(op, "v", args.v, dtype, {num_tokens, args.k.dim(1), head_dim});
+  expect_optional(op, "q_norm", args.q_norm, DType::kF32, {head_dim});
+  expect_optional(op, "k_norm", args.k_norm, DType::kF32, {head_dim});
+  expect(op, "cos_sin", args.cos_sin, DType::kF32, {num_tokens, -1});
+  CHECK_MSG(args.cos_sin.dim(1) % 2 == 0 && args.cos_sin.dim(1) <= head_dim,
+            "[{}] rotary_dim: got {}, need an even number up to {}", op, args.cos_sin.dim(1), head_dim);
+  expect(op, "slots", args.slots, DType::kI32, {num_tokens});
+  expect(op, "q_out", args.q_out, dtype, args.q.shape);
+  expect_kv(op, args.kv, dtype, args.k.dim(1), head_dim);
+  backend_->qk_rope_write(args);
+}
+
+void Ops::attention(const Attention& args) {
+  const char* op = "attention";
+  const DType dtype = args.q.dtype;
+  expect_model_dtype(op, dtype);
+  expect(op, "q", args.q, dtype, {-1, -1, -1});
+  expect_optional(op, "gate", args.gate, dtype, args.q.shape);
+  expect(op, "out", args.out, dtype, args.q.shape);
+  expect_seqs(op, args.seqs);
+  expect(op, "block_table", args.block_table, DType::kI32, {args.seqs.num_seqs, -1});
+  expect_kv(op, args.kv, dtype, args.kv.num_kv_heads, args.q.dim(2));
+  CHECK_MSG(args.q.dim(1) % args.kv.num_kv_heads == 0, "[{}] query heads: got {}, need a multiple of {}", op,
+            args.q.dim(1), args.kv.num_kv_heads);
+  CHECK_MSG(args.first_seq >= 0 && args.num_seqs >= 0 && args.first_seq + args.num_seqs <= args.seqs.num_seqs,
+            "[{}] sequences: got {}+{}, need at most {}", op, args.first_seq, args.num_seqs,
+            args.seqs.num_seqs);
+  backend_->attention(args);
+}
+
+void Ops::causal_conv(const CausalConv& args) {
+  const char* op = "causal_conv";
+  expect_model_dtype(op, args.x.dtype);
+  expect(op, "x", args.x, args.x.dtype, {-1, args.state.conv_channels});
+  expect(op, "weight", args.weight, DType::kF32, {args.state.conv_channels, args.state.conv_kernel});
+  expect(op, "out", args.out, args.x.dtype, args.x.shape);
+  expect_seqs(op, args.seqs);
+  expect_state(op, args.state, args.state_pages, args.seqs);
+  backend_->causal_conv(args);
+}
+
+void Ops::gated_delta(const GatedDelta& args) {
+  const char* op = "gated_delta";
+  const DType dtype = args.q.dtype;
+  const StateCache& state = args.state;
+  expect_model_dtype(op, dtype);
+  expect(op, "q", args.q, dtype, {-1, -1, state.k_dim});
+  const Index num_tokens = args.q.dim(0);
+  expect(op, "k", args.k, dtype, args.q.shape);
+  const Shape value_shape{num_tokens, state.num_v_heads, state.v_dim};
+  expect(op, "v", args.v, dtype, value_shape);
+  expect(op, "z", args.z, dtype, value_shape);
+  expect(op, "out", args.out, dtype, value_shape);
+  expect(op, "a", args.a, dtype, {num_tokens, state.num_v_heads});
+  expect(op, "b", args.b, dtype, {num_tokens, state.num_v_heads});
+  expect(op, "a_log", args.a_log, DType::kF32, {state.num_v_heads});
+  expect(op, "dt_bias", args.dt_bias, DType::kF32, {state.num_v_heads});
+  expect(op, "norm", args.norm, DType::kF32, {state.v_dim});
+  CHECK_MSG(state.num_v_heads % args.q.dim(1) == 0, "[{}] value heads: got {}, need a multiple of {}", op,
+            state.num_v_heads, args.q.dim(1));
+  expect_seqs(op, args.seqs);
+  expect_state(op, args.state, args.state_pages, args.seqs);
+  backend_->gated_delta(args);
+}
+
+}  // namespace longspan::ops

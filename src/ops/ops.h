@@ -1,0 +1,249 @@
+// THE list of operations. One struct an operation: formula, shapes, dtypes. A backend implements each once.
+// T is the model dtype (bf16 or float); sums, norms, softmax, gates and the recurrent state are fp32
+// everywhere. Views may be strided in all but the innermost axis. Outputs never alias inputs unless the
+// contract says so. A row's result never depends on which other rows share the call.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace longspan::ops {
+
+// A linear layer's weight in the layout its backend likes, made once at load. Read-only afterwards.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual size_t size_bytes() const = 0;
+
+  Index out_features = 0;  // N
+  Index in_features = 0;   // K
+};
+
+// Norm weights come in two forms (MODEL 2.1 and the Qwen3 relatives).
+enum class NormKind : uint8_t {
+  kZeroCentered,   // y = rnd(x_hat * (1 + w)): hybrid models
+  kRoundThenScale  // y = rnd(rnd(x_hat) * w): Qwen2, Qwen3
+};
+
+// The sequences of one step, decode rows first: sequences 0 .. num_decode_seqs - 1 have one token each and
+// use the recurrent forms; the others are prompt chunks and use the chunked forms.
+struct Sequences {
+  TensorView query_start_loc;  // i32 [num_seqs + 1]: first token row of each sequence
+  TensorView seq_lens;         // i32 [num_seqs]: tokens in the cache once this step is done
+  Index num_seqs = 0;
+  Index num_decode_seqs = 0;
+};
+
+// K and V of one attention layer inside a paged pool, each page [2, page_tokens, num_kv_heads, head_dim].
+struct KvCache {
+  void* data = nullptr;
+  DType dtype = DType::kBF16;  // T
+  Index num_pages = 0;
+  Index page_stride_bytes = 0;
+  Index page_tokens = 0;  // a multiple of 16
+  Index num_kv_heads = 0;
+  Index head_dim = 0;
+};
+
+// Recurrent states of one Gated DeltaNet layer; one page (or slot) holds one sequence's
+// f32 S [num_v_heads, k_dim, v_dim] at +0 and T conv history [conv_kernel - 1, conv_channels], oldest first,
+// at +conv_offset_bytes.
+struct StateCache {
+  void* data = nullptr;
+  DType conv_dtype = DType::kBF16;  // T
+  Index num_pages = 0;
+  Index page_stride_bytes = 0;
+  Index conv_offset_bytes = 0;
+  Index num_v_heads = 0;
+  Index k_dim = 0;
+  Index v_dim = 0;
+  Index conv_kernel = 0;
+  Index conv_channels = 0;
+};
+
+// Write the state after `num_tokens` tokens of sequence `seq_idx` also to `page`. num_tokens lies in this
+// step's chunk of that sequence and on the absolute 64-token grid. Host data.
+struct StateCheckpoint {
+  int32_t seq_idx = 0;
+  int32_t num_tokens = 0;
+  int32_t page = 0;
+};
+
+inline constexpr Index kGdnChunk = 64;  // tokens; the grid is absolute: chunk borders are multiples of it
+
+// out[i] = table[ids[i]]
+struct Embed {
+  TensorView ids;                 // i32 [num_tokens], each in 0 .. out_features - 1
+  const Weight* table = nullptr;  // [vocab, hidden]
+  TensorView out;                 // T [num_tokens, hidden]
+};
+
+// out[i] = x[rows[i]]
+struct GatherRows {
+  TensorView x;     // T [num_rows, n]
+  TensorView rows;  // i32 [m]
+  TensorView out;   // T [m, n]
+};
+
+// With delta: x = rnd(x + delta) first, in place. Then out = rnd(x * rsqrt(mean(x^2) + eps), weight) by kind.
+struct RmsNorm {
+  TensorView x;       // T [num_rows, n], updated when delta is given
+  TensorView delta;   // T [num_rows, n] or empty
+  TensorView weight;  // f32 [n], as stored (never + 1)
+  NormKind kind = NormKind::kZeroCentered;
+  float eps = 1e-6f;
+  TensorView out;  // T [num_rows, n]; may be x's own memory only when delta is empty
+};
+
+// out = rnd(x W^T + bias), fp32 sums. The order of each sum depends on (N, K) alone, never on the number of
+// rows.
+struct Matmul {
+  TensorView x;  // T [num_rows, K]
+  const Weight* weight = nullptr;
+  TensorView bias;  // f32 [N] or empty
+  TensorView out;   // T [num_rows, N]
+};
+
+// out = rnd(silu(gate) * up)
+struct SwiGlu {
+  TensorView gate_up;  // T [num_rows, 2 * n]: gate, then up
+  TensorView out;      // T [num_rows, n]
+};
+
+// Rotary angles of a step: cos_sin[t] = [cos(p f_0) .. cos(p f_{r/2-1}) | sin ...], angle = fp32(position *
+// inv_freq).
+struct RopeAngles {
+  TensorView positions;  // i32 [num_tokens]
+  TensorView inv_freq;   // f32 [rotary_dim / 2]
+  TensorView cos_sin;    // f32 [num_tokens, rotary_dim]
+};
+
+// Head norm and rotary embedding of q and k (half-split pairs (j, j + rotary_dim / 2); the rest passes
+// through), and the write of k and v into the cache. One rounding at the end of each.
+struct QkRopeWrite {
+  TensorView q;       // T [num_tokens, num_q_heads, head_dim]
+  TensorView k;       // T [num_tokens, num_kv_heads, head_dim]
+  TensorView v;       // T [num_tokens, num_kv_heads, head_dim]
+  TensorView q_norm;  // f32 [head_dim] or empty (no norm)
+  TensorView k_norm;  // f32 [head_dim] or empty
+  NormKind norm_kind = NormKind::kZeroCentered;
+  float eps = 1e-6f;
+  TensorView cos_sin;  // f32 [num_tokens, rotary_dim]
+  TensorView slots;    // i32 [num_tokens]: page * page_tokens + offset; -1 writes nothing
+  KvCache kv;
+  TensorView q_out;  // T [num_tokens, num_q_heads, head_dim]; may be q's own memory
+};
+
+enum class AttentionPath : uint8_t {
+  kUnified,              // any shape, always there
+  kVendorPrefill,        // the fast prefill kernel, behind a gate
+  kPageContiguousDecode  // q = 1, walks whole pages; bit-identical to kUnified on q = 1
+};
+
+// Causal grouped-query attention over the paged cache: query head n reads kv head n / (num_q_heads /
+// num_kv_heads); softmax and sums in fp32. Token i of a chunk that ends at seq_len sees positions 0 ..
+// seq_len - q_len + i. With gate: out = rnd(rnd(o) * sigmoid(gate)). Splits of the sum depend on a sequence's
+// own length only.
+struct Attention {
+  TensorView q;            // T [num_tokens, num_q_heads, head_dim]
+  TensorView gate;         // T [num_tokens, num_q_heads, head_dim] or empty
+  TensorView block_table;  // i32 [num_seqs, max_pages], -1 where unset
+  KvCache kv;
+  Sequences seqs;
+  Index first_seq = 0;  // only these sequences' rows are computed
+  Index num_seqs = 0;
+  float scale = 0;
+  AttentionPath path = AttentionPath::kUnified;
+  TensorView out;  // T [num_tokens, num_q_heads, head_dim]
+};
+
+// Depthwise causal convolution and SiLU: y_t[c] = silu(sum_j w[c, j] u_{t-K+1+j}[c]), history from the state
+// (zero at position 0), one rounding. Leaves the last K - 1 inputs (before activation) in the state page.
+struct CausalConv {
+  TensorView x;       // T [num_tokens, channels]
+  TensorView weight;  // f32 [channels, conv_kernel]; the last tap multiplies the current token
+  StateCache state;
+  TensorView state_pages;  // i32 [num_seqs]
+  Sequences seqs;
+  std::span<const StateCheckpoint> checkpoints;
+  TensorView out;  // T [num_tokens, channels]
+};
+
+// The gated delta rule with its gates, norms and output gate (MODEL 2.4 to 2.9), per value head h, key head h
+// / (num_v_heads / num_k_heads):
+//   beta = sigmoid(b), g = -exp(a_log) softplus(a + dt_bias), q, k l2-normalised over k_dim (eps 1e-6), q
+//   scaled by k_dim^-0.5 S <- exp(g) S;  d = beta (v - k^T S);  S <- S + k d^T;  o = q^T S;  y = rnd(o *
+//   rsqrt(mean(o^2) + eps) * norm * silu(z))
+// Decode rows run this recurrence; prompt chunks the 64-token chunked form on the absolute grid (MODEL 2.8).
+// A sequence whose chunk starts at position 0 starts from S = 0 whatever its page holds.
+struct GatedDelta {
+  TensorView q;        // T [num_tokens, num_k_heads, k_dim], after CausalConv
+  TensorView k;        // T [num_tokens, num_k_heads, k_dim]
+  TensorView v;        // T [num_tokens, num_v_heads, v_dim]
+  TensorView z;        // T [num_tokens, num_v_heads, v_dim]
+  TensorView a;        // T [num_tokens, num_v_heads]
+  TensorView b;        // T [num_tokens, num_v_heads]
+  TensorView a_log;    // f32 [num_v_heads]
+  TensorView dt_bias;  // f32 [num_v_heads]
+  TensorView norm;     // f32 [v_dim], plain weight
+  float eps = 1e-6f;
+  StateCache state;
+  TensorView state_pages;  // i32 [num_seqs]
+  Sequences seqs;
+  std::span<const StateCheckpoint> checkpoints;
+  TensorView out;  // T [num_tokens, num_v_heads, v_dim]
+};
+
+// One implementation of the list. Calls come from one thread (the engine's); a backend may use a pool of its
+// own inside. Kernels trust their arguments: Ops checks them.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;  // "cpu (2 threads, avx512 amx)"
+
+  // Packs rows of [n_i, K] parts (f32, f16 or bf16), stacked along N, for products in `dtype`. May throw
+  // kExhausted.
+  virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) = 0;
+
+  virtual void embed(const Embed& args) = 0;
+  virtual void gather_rows(const GatherRows& args) = 0;
+  virtual void rms_norm(const RmsNorm& args) = 0;
+  virtual void matmul(const Matmul& args) = 0;
+  virtual void swiglu(const SwiGlu& args) = 0;
+  virtual void rope_angles(const RopeAngles& args) = 0;
+  virtual void qk_rope_write(const QkRopeWrite& args) = 0;
+  virtual void attention(const Attention& args) = 0;
+  virtual void causal_conv(const CausalConv& args) = 0;
+  virtual void gated_delta(const GatedDelta& args) = 0;
+};
+
+// The door: checks shapes and dtypes once (a violation is a programmer's error and aborts, naming op, rule
+// and both values), then calls the backend.
+class Ops {
+ public:
+  explicit Ops(std::unique_ptr<Backend> backend);
+
+  std::string name() const { return backend_->name(); }
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype);
+
+  void embed(const Embed& args);
+  void gather_rows(const GatherRows& args);
+  void rms_norm(const RmsNorm& args);
+  void matmul(const Matmul& args);
+  void swiglu(const SwiGlu& args);
+  void rope_angles(const RopeAngles& args);
+  void qk_rope_write(const QkRopeWrite& args);
+  void attention(const Attention& args);
+  void causal_conv(const CausalConv& args);
+  void gated_delta(const GatedDelta& args);
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace longspan::ops
