@@ -51,6 +51,9 @@ class JsonObject final {
   std::optional<std::vector<std::string>> find_strings(std::string_view key) const;
   std::optional<JsonObject> find_object(std::string_view key) const;
 
+  // One token id, a list of them, or none (absent or null).
+  std::vector<int32_t> find_token_ids(std::string_view key) const;
+
   int64_t integer(std::string_view key, Bounds<int64_t> bounds) const;  // throws when absent
   std::string string(std::string_view key) const;                       // throws when absent
 

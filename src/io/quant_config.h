@@ -47,4 +47,10 @@ struct QuantConfig {
   bool quantised() const { return method != QuantMethod::kNone; }
 };
 
+class JsonObject;
+
+// Reads a quantization_config object. Throws kInvalid on fields of a wrong type; an unknown method is kOther,
+// not an error.
+QuantConfig read_quant_config(const JsonObject& object);
+
 }  // namespace longspan::io

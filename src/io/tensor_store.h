@@ -37,6 +37,8 @@ class TensorStore final {
   const std::vector<SafetensorsFile>& files() const { return files_; }
 
  private:
+  void open_single(const std::filesystem::path& file);
+  void open_shards(const std::filesystem::path& directory);
   const SafetensorsFile& owner(std::string_view name) const;
 
   std::vector<SafetensorsFile> files_;

@@ -15,13 +15,13 @@ namespace longspan::io {
 struct WeightLayout {
   std::string prefix;   // "model.language_model.", "model." or MLX "language_model.model."
   std::string lm_head;  // module of the output projection, "lm_head" or "language_model.lm_head"
-  // MLX conversions hold conv1d as [C, K, 1] and norms already shifted by one (linear_attn.norm never is).
-  // False is the published form: conv1d [C, 1, K], apply 1 + w.
+  // False, the published form: conv1d is [C, 1, K] and norms apply 1 + w. True, MLX conversions: conv1d is
+  // [C, K, 1] and the norms hold 1 + w already (linear_attn.norm is plain in both). In memory both conv1d are
+  // the same [C, K].
   bool norms_shifted = false;
-  bool conv_taps_before_one = false;  // conv1d is [C, K, 1]; in memory both forms are [C, K]
-  std::vector<std::string> text;      // names of the language model's tensors, sorted
-  size_t num_visual = 0;              // tensors left out: vision tower
-  size_t num_mtp = 0;                 // tensors left out: multi-token prediction
+  std::vector<std::string> text;  // names of the language model's tensors, sorted
+  size_t num_visual = 0;          // tensors left out: vision tower
+  size_t num_mtp = 0;             // tensors left out: multi-token prediction
 };
 
 enum class WeightFamily { kText, kVisual, kMtp };
