@@ -1,0 +1,21 @@
+// Request: what the engine asks the scheduler to run. Tokens only: text, sampling and stop rules stay
+// outside.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace longspan::schedule {
+
+using SeqId = int64_t;
+
+struct Request {
+  SeqId id = 0;                 // chosen by the caller, unique among live requests
+  std::vector<int32_t> prompt;  // at least one token
+  int64_t max_new_tokens = 1;   // at least one
+  int32_t priority = 0;         // -100 .. 100, smaller first (clamped)
+  std::string cache_salt;       // prompts share cached prefixes under equal salts only
+};
+
+}  // namespace longspan::schedule

@@ -1,0 +1,124 @@
+// Scheduler: who computes what in the next step. Pure bookkeeping over sequences, pages and states: no model,
+// no device, no threads, no clock. Owned by the engine thread; never throws after construction.
+//
+//   scheduler.add(request);                                     // any time between steps
+//   const StepPlan& plan = scheduler.plan_step(tokens_per_ms);  // copy, run, sample
+//   for (const Finished& f : scheduler.complete(sampled)) ...   // advance; then plan again
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/block_table.h"
+#include "cache/cache_memory.h"
+#include "cache/page_plan.h"
+#include "schedule/request.h"
+#include "schedule/sequence.h"
+#include "schedule/step_plan.h"
+
+namespace longspan::schedule {
+
+inline constexpr int64_t kGrid =
+    64;  // tokens: chunks of the state layers; prefill chunks end on multiples of it
+inline constexpr int64_t kPriorityStep = 1000;  // arrivals that one level of priority is worth
+inline constexpr int32_t kMaxPriority = 100;
+
+struct SchedulerOptions {
+  int32_t max_num_seqs = 128;             // rows; at most max_num_batched_tokens
+  int64_t max_num_batched_tokens = 4096;  // tokens of a step; at least kGrid
+  int64_t max_model_len = 32768;          // prompt and answer of a sequence
+  int64_t max_waiting = 1024;             // requests not running yet
+  double max_decode_stall_ms = 0;         // a step with decode rows prefills no longer than this; 0: no limit
+  bool reuse_decoded = false;             // keep what decode computed for the next turn: faster, not exact
+  int64_t min_checkpoint_tokens = 512;    // state checkpoints lie at least this far apart
+};
+
+enum class Admission : uint8_t {
+  kAccepted,
+  kEmpty,      // no prompt token, or no token asked for
+  kTooLong,    // prompt and answer exceed max_model_len
+  kNeverFits,  // more pages than the cache has
+  kQueueFull,  // max_waiting
+  kDuplicate,  // the id is live
+};
+
+struct Sampled {
+  SeqId id = 0;
+  int32_t token = 0;
+  bool stop = false;  // the answer ends with this token
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+
+struct Finished {
+  SeqId id = 0;
+  FinishReason reason = FinishReason::kStop;
+  int64_t num_cached = 0;  // prompt tokens that came from the prefix index
+};
+
+struct SchedulerStats {
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;  // new or to be replayed
+  int32_t num_swapped = 0;
+  int64_t num_steps = 0;
+  int64_t num_prefill_tokens = 0;
+  int64_t num_decode_tokens = 0;
+  int64_t num_cached_tokens = 0;
+  int64_t num_swap_outs = 0;
+  int64_t num_replays = 0;
+  int64_t num_replayed_tokens = 0;      // known already, computed again
+  int64_t num_skipped_checkpoints = 0;  // no page was free for one
+};
+
+class Scheduler {
+ public:
+  // Throws kInvalid on options that cannot work together.
+  Scheduler(const cache::PagePlan& plan, const cache::CacheCapacity& capacity,
+            const SchedulerOptions& options);
+
+  Admission add(Request request);
+  // prefill_tokens_per_ms: the caller's estimate, for max_decode_stall_ms; 0: unknown, no limit.
+  // The plan is valid until the next call; an empty one says that nothing is left to run.
+  const StepPlan& plan_step(double prefill_tokens_per_ms = 0);
+  // The step was run: `sampled` has one entry for each row with sample set, in any order. Returns who ended.
+  std::span<const Finished> complete(std::span<const Sampled> sampled);
+  // Frees the sequence at once, or at the end of the step that is under way. False when the id is not live.
+  bool cancel(SeqId id);
+
+  bool has_work() const { return !sequences_.empty(); }
+  const Sequence* find(SeqId id) const;  // null when not live
+  cache::BlockTable& table(int32_t group) { return tables_[static_cast<size_t>(group)]; }  // for commit()
+  const cache::CacheMemory& memory() const { return memory_; }
+  cache::CacheMemory& memory() { return memory_; }
+  SchedulerStats stats() const;
+
+ private:
+  // A checkpoint that the step under way writes.
+  struct PendingCheckpoint {
+    SeqId id = 0;
+    cache::StateSlot state;
+  };
+  enum class Outcome : uint8_t { kDone, kBlocked };
+
+  // The parts of plan_step, in order. See scheduler.cc, admit.cc and preempt.cc.
+  void plan_decodes();
+  void plan_prefills();
+  void plan_admissions();
+  void arrange_rows();
+  void emit_rows();
+
+  cache::PagePlan plan_;
+  SchedulerOptions options_;
+  cache::CacheMemory memory_;
+  std::vector<cache::BlockTable> tables_;  // [num_groups]
+  std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
+  std::map<int64_t, Sequence*> waiting_;  // kWaiting and kSwapped, by rank
+  std::map<int64_t, Sequence*> running_;  // by rank
+  StepPlan step_;
+};
+
+}  // namespace longspan::schedule
