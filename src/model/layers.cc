@@ -1,0 +1,189 @@
+#include "model/layers.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace longspan::model {
+
+void forward(const Mlp& mlp, Forward& f, const TensorView& x, const TensorView& out) {
+  Arena::Scope scope(f.arena);
+  const Index num_tokens = x.dim(0);
+  const Index width = mlp.down->in_features;
+  const TensorView gate_up = f.arena.take(f.dtype, {num_tokens, 2 * width});
+  const TensorView hidden = f.arena.take(f.dtype, {num_tokens, width});
+  f.ops.matmul({.x = x, .weight = mlp.gate_up.get(), .out = gate_up});
+  f.ops.swiglu({.gate_up = gate_up, .out = hidden});
+  f.ops.matmul({.x = hidden, .weight = mlp.down.get(), .out = out});
+}
+
+void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, const TensorView& x,
+             const TensorView& out) {
+  Arena::Scope scope(f.arena);
+  const Index num_tokens = x.dim(0);
+  const Index d = layer.head_dim;
+  const GroupInputs& tables = f.in.groups[static_cast<size_t>(cache.group)];
+
+  // Projections: one product, read as views. A gated head is [query D | gate D].
+  const TensorView qkv = f.arena.take(f.dtype, {num_tokens, layer.q_rows() + 2 * layer.kv_rows()});
+  f.ops.matmul({.x = x,
+                .weight = layer.qkv.get(),
+                .bias = layer.qkv_bias.data() ? layer.qkv_bias.view() : TensorView(),
+                .out = qkv});
+  const TensorView q_gate =
+      qkv.cols(0, layer.q_rows()).split_last(layer.num_q_heads, layer.gated ? 2 * d : d);
+  const TensorView q = q_gate.cols(0, d);
+  const TensorView gate = layer.gated ? q_gate.cols(d, d) : TensorView();
+  const TensorView k = qkv.cols(layer.q_rows(), layer.kv_rows()).split_last(layer.num_kv_heads, d);
+  const TensorView v =
+      qkv.cols(layer.q_rows() + layer.kv_rows(), layer.kv_rows()).split_last(layer.num_kv_heads, d);
+
+  // Head norms, rotation, and k, v into the cache.
+  f.ops.qk_rope_write({.q = q,
+                       .k = k,
+                       .v = v,
+                       .q_norm = layer.q_norm.weight.data() ? layer.q_norm.weight.view() : TensorView(),
+                       .k_norm = layer.k_norm.weight.data() ? layer.k_norm.weight.view() : TensorView(),
+                       .norm_kind = layer.q_norm.kind,
+                       .eps = layer.q_norm.eps,
+                       .cos_sin = f.cos_sin,
+                       .slots = tables.slots,
+                       .kv = cache.kv,
+                       .q_out = q});
+
+  // Softmax attention over the cache, times the output gate.
+  const TensorView heads = f.arena.take(f.dtype, {num_tokens, layer.num_q_heads * d});
+  for (const StepInputs::AttentionRun& run : f.in.attention_runs)
+    f.ops.attention({.q = q,
+                     .gate = gate,
+                     .block_table = tables.block_table,
+                     .kv = cache.kv,
+                     .seqs = f.in.seqs,
+                     .first_seq = run.first_seq,
+                     .num_seqs = run.num_seqs,
+                     .scale = 1.0f / std::sqrt(static_cast<float>(d)),
+                     .path = run.path,
+                     .out = heads.split_last(layer.num_q_heads, d)});
+  f.ops.matmul({.x = heads, .weight = layer.o.get(), .out = out});
+}
+
+void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, const TensorView& x,
+             const TensorView& out) {
+  Arena::Scope scope(f.arena);
+  const Index num_tokens = x.dim(0);
+  const Index channels = layer.conv_channels();
+  const Index kd = layer.key_width();
+  const Index vd = layer.value_width();
+  const GroupInputs& tables = f.in.groups[static_cast<size_t>(cache.group)];
+
+  // Projections: q, k, v, output gate z, and per head b (write strength) and a (decay).
+  const TensorView proj = f.arena.take(f.dtype, {num_tokens, channels + vd + 2 * layer.num_v_heads});
+  f.ops.matmul({.x = x, .weight = layer.in_proj.get(), .out = proj});
+  const TensorView z = proj.cols(channels, vd).split_last(layer.num_v_heads, layer.v_dim);
+  const TensorView b = proj.cols(channels + vd, layer.num_v_heads);
+  const TensorView a = proj.cols(channels + vd + layer.num_v_heads, layer.num_v_heads);
+
+  // Short causal convolution with SiLU over q, k and v.
+  const TensorView qkv = f.arena.take(f.dtype, {num_tokens, channels});
+  f.ops.causal_conv({.x = proj.cols(0, channels),
+                     .weight = layer.conv.view(),
+                     .state = cache.state,
+                     .state_pages = tables.state_pages,
+                     .seqs = f.in.seqs,
+                     .checkpoints = tables.checkpoints,
+                     .out = qkv});
+
+  // The gated delta rule, its norm and its gate.
+  const TensorView y = f.arena.take(f.dtype, {num_tokens, vd});
+  f.ops.gated_delta({.q = qkv.cols(0, kd).split_last(layer.num_k_heads, layer.k_dim),
+                     .k = qkv.cols(kd, kd).split_last(layer.num_k_heads, layer.k_dim),
+                     .v = qkv.cols(2 * kd, vd).split_last(layer.num_v_heads, layer.v_dim),
+                     .z = z,
+                     .a = a,
+                     .b = b,
+                     .a_log = layer.a_log.view(),
+                     .dt_bias = layer.dt_bias.view(),
+                     .norm = layer.norm.weight.view(),
+                     .eps = layer.norm.eps,
+                     .state = cache.state,
+                     .state_pages = tables.state_pages,
+                     .seqs = f.in.seqs,
+                     .checkpoints = tables.checkpoints,
+                     .out = y.split_last(layer.num_v_heads, layer.v_dim)});
+  f.ops.matmul({.x = y, .weight = layer.out.get(), .out = out});
+}
+
+size_t activation_bytes(const io::ModelConfig& config, Index num_tokens, DType dtype) {
+  const auto tensor = [&](Index width) { return Arena::bytes_for(dtype, {num_tokens, width}); };
+  const Index q_rows = config.q_width() * (config.attn_output_gate ? 2 : 1);
+  const size_t mlp = tensor(2 * config.intermediate_size) + tensor(config.intermediate_size);
+  const size_t attention = tensor(q_rows + 2 * config.kv_width()) + tensor(config.q_width());
+  const Index channels = config.conv_channels();
+  const Index vd = config.linear_value_width();
+  const size_t delta = config.is_hybrid() ? tensor(channels + vd + 2 * config.linear_num_value_heads) +
+                                                tensor(channels) + tensor(vd)
+                                          : 0;
+  return std::max({mlp, attention, delta});
+}
+
+Norm load_norm(const LayerLoader& loader, const std::string& name, Index size) {
+  const bool zero_centered = loader.config.norm == io::NormKind::kZeroCentered;
+  return {.weight = loader.source.f32(name, {size}, zero_centered ? Init::kNorm : Init::kPlainNorm),
+          .kind = zero_centered ? ops::NormKind::kZeroCentered : ops::NormKind::kRoundThenScale,
+          .eps = loader.config.rms_norm_eps};
+}
+
+Mlp load_mlp(const LayerLoader& loader, Index layer_idx) {
+  const Index h = loader.config.hidden_size;
+  const Index i = loader.config.intermediate_size;
+  const std::string at = fmt::format("layers.{}.mlp.", layer_idx);
+  return {.gate_up = loader.source.linear(
+              loader.ops, {{at + "gate_proj.weight", i}, {at + "up_proj.weight", i}}, h, loader.dtype),
+          .down = loader.source.linear(loader.ops, {{at + "down_proj.weight", h}}, i, loader.dtype)};
+}
+
+FullAttention load_full_attention(const LayerLoader& loader, Index layer_idx) {
+  const io::ModelConfig& config = loader.config;
+  FullAttention attention{.num_q_heads = config.num_q_heads,
+                          .num_kv_heads = config.num_kv_heads,
+                          .head_dim = config.head_dim,
+                          .gated = config.attn_output_gate};
+  const std::string at = fmt::format("layers.{}.self_attn.", layer_idx);
+  const std::vector<LinearPart> qkv = {{at + "q_proj.weight", attention.q_rows()},
+                                       {at + "k_proj.weight", attention.kv_rows()},
+                                       {at + "v_proj.weight", attention.kv_rows()}};
+  attention.qkv = loader.source.linear(loader.ops, qkv, config.hidden_size, loader.dtype);
+  if (config.qkv_bias) attention.qkv_bias = loader.source.bias(qkv);
+  if (config.qk_norm) {
+    attention.q_norm = load_norm(loader, at + "q_norm.weight", config.head_dim);
+    attention.k_norm = load_norm(loader, at + "k_norm.weight", config.head_dim);
+  }
+  attention.o = loader.source.linear(loader.ops, {{at + "o_proj.weight", config.hidden_size}},
+                                     config.q_width(), loader.dtype);
+  return attention;
+}
+
+GatedDeltaNet load_gated_delta_net(const LayerLoader& loader, Index layer_idx) {
+  const io::ModelConfig& config = loader.config;
+  WeightSource& source = loader.source;
+  GatedDeltaNet net{.num_k_heads = config.linear_num_key_heads,
+                    .num_v_heads = config.linear_num_value_heads,
+                    .k_dim = config.linear_key_head_dim,
+                    .v_dim = config.linear_value_head_dim};
+  const std::string at = fmt::format("layers.{}.linear_attn.", layer_idx);
+  net.in_proj = source.linear(loader.ops,
+                              {{at + "in_proj_qkv.weight", net.conv_channels()},
+                               {at + "in_proj_z.weight", net.value_width()},
+                               {at + "in_proj_b.weight", net.num_v_heads},
+                               {at + "in_proj_a.weight", net.num_v_heads}},
+                              config.hidden_size, loader.dtype);
+  net.conv = source.f32(at + "conv1d.weight", {net.conv_channels(), config.linear_conv_kernel}, Init::kConv);
+  net.a_log = source.f32(at + "A_log", {net.num_v_heads}, Init::kALog);
+  net.dt_bias = source.f32(at + "dt_bias", {net.num_v_heads}, Init::kDtBias);
+  net.norm = {.weight = source.f32(at + "norm.weight", {net.v_dim}, Init::kPlainNorm),
+              .eps = config.rms_norm_eps};
+  net.out = source.linear(loader.ops, {{at + "out_proj.weight", config.hidden_size}}, net.value_width(),
+                          loader.dtype);
+  return net;
+}
+
+}  // namespace longspan::model

@@ -1,0 +1,89 @@
+// The building blocks of a decoder layer: weights with their shapes, and one forward function each.
+// Paper letters: H hidden, I mlp width, Nq/Nkv query and KV heads of size D, Hk/Hv linear-attention key and
+// value heads of size dk/dv.
+#pragma once
+
+#include "core/arena.h"
+#include "core/buffer.h"
+#include "io/model_config.h"
+#include "model/step.h"
+#include "model/weight_source.h"
+
+namespace longspan::model {
+
+struct Norm {
+  Buffer weight;  // f32 [n], as stored
+  ops::NormKind kind = ops::NormKind::kZeroCentered;
+  float eps = 1e-6f;
+};
+
+struct Mlp {
+  std::unique_ptr<ops::Weight> gate_up;  // [2 I, H]: gate rows, then up rows
+  std::unique_ptr<ops::Weight> down;     // [H, I]
+};
+
+struct FullAttention {
+  Index num_q_heads = 0;
+  Index num_kv_heads = 0;
+  Index head_dim = 0;
+  bool gated = false;                // q rows are [Nq, 2, D]: each head's query, then its gate
+  std::unique_ptr<ops::Weight> qkv;  // [Nq D (2 Nq D when gated) + 2 Nkv D, H]
+  Buffer qkv_bias;                   // f32, as many as rows of qkv; empty without bias
+  Norm q_norm;                       // over D; weight empty without
+  Norm k_norm;
+  std::unique_ptr<ops::Weight> o;  // [H, Nq D]
+
+  Index q_rows() const { return num_q_heads * head_dim * (gated ? 2 : 1); }
+  Index kv_rows() const { return num_kv_heads * head_dim; }
+};
+
+struct GatedDeltaNet {
+  Index num_k_heads = 0;
+  Index num_v_heads = 0;
+  Index k_dim = 0;
+  Index v_dim = 0;
+  std::unique_ptr<ops::Weight> in_proj;  // [C + Vd + 2 Hv, H]: q, k, v, then z, b, a
+  Buffer conv;                           // f32 [C, K]
+  Buffer a_log;                          // f32 [Hv]
+  Buffer dt_bias;                        // f32 [Hv]
+  Norm norm;                             // gated norm over dv, plain weight
+  std::unique_ptr<ops::Weight> out;      // [H, Vd]
+
+  Index key_width() const { return num_k_heads * k_dim; }                  // Kd
+  Index value_width() const { return num_v_heads * v_dim; }                // Vd
+  Index conv_channels() const { return 2 * key_width() + value_width(); }  // C
+};
+
+// What the blocks of one forward pass share.
+struct Forward {
+  ops::Ops& ops;
+  const StepInputs& in;
+  Arena& arena;
+  TensorView cos_sin;  // f32 [num_tokens, rotary_dim]
+  DType dtype;         // T
+};
+
+// out T [num_tokens, H] <- block(x T [num_tokens, H]); x is the normed input, the residual is the caller's.
+void forward(const Mlp& mlp, Forward& f, const TensorView& x, const TensorView& out);
+void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, const TensorView& x,
+             const TensorView& out);
+void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, const TensorView& x,
+             const TensorView& out);
+
+// Arena bytes that the forward functions take for num_tokens rows of T.
+size_t activation_bytes(const io::ModelConfig& config, Index num_tokens, DType dtype);
+
+// What loading a layer needs.
+struct LayerLoader {
+  const io::ModelConfig& config;
+  DType dtype;  // T
+  WeightSource& source;
+  ops::Ops& ops;
+};
+
+Norm load_norm(const LayerLoader& loader, const std::string& name, Index size);
+Mlp load_mlp(const LayerLoader& loader, Index layer_idx);
+FullAttention load_full_attention(const LayerLoader& loader, Index layer_idx);
+GatedDeltaNet load_gated_delta_net(const LayerLoader& loader, Index layer_idx);
+
+}  // namespace longspan::model

@@ -1,0 +1,127 @@
+#include "model/model.h"
+
+#include <cmath>
+
+namespace longspan::model {
+namespace {
+
+size_t packed_bytes(const DecoderLayer& layer) {
+  size_t bytes = layer.mlp.gate_up->size_bytes() + layer.mlp.down->size_bytes();
+  if (const auto* attention = std::get_if<FullAttention>(&layer.mixer))
+    return bytes + attention->qkv->size_bytes() + attention->o->size_bytes();
+  const auto& net = std::get<GatedDeltaNet>(layer.mixer);
+  return bytes + net.in_proj->size_bytes() + net.out->size_bytes();
+}
+
+// theta^(-2j / d), as fp32 (MODEL, reading guide).
+Buffer inverse_frequencies(const io::ModelConfig& config) {
+  const Index half = config.rotary_dim / 2;
+  Buffer buffer(DType::kF32, {half});
+  for (Index j = 0; j < half; ++j)
+    buffer.view().as<float>()[j] =
+        static_cast<float>(1.0 / std::pow(config.rope_theta, 2.0 * static_cast<double>(j) /
+                                                                 static_cast<double>(config.rotary_dim)));
+  return buffer;
+}
+
+DecoderWeights load_decoder(const LayerLoader& loader) {
+  const io::ModelConfig& config = loader.config;
+  const MixerLoader load_mixer = mixer_loader(config);
+  DecoderWeights weights;
+  weights.embed = loader.source.linear(loader.ops, {{"embed_tokens.weight", config.vocab_size}},
+                                       config.hidden_size, loader.dtype);
+  for (Index i = 0; i < config.num_layers(); ++i) {
+    const std::string at = fmt::format("layers.{}.", i);
+    weights.layers.push_back(
+        {.input_norm = load_norm(loader, at + "input_layernorm.weight", config.hidden_size),
+         .mixer = load_mixer(loader, i),
+         .post_norm = load_norm(loader, at + "post_attention_layernorm.weight", config.hidden_size),
+         .mlp = load_mlp(loader, i)});
+  }
+  weights.final_norm = load_norm(loader, "norm.weight", config.hidden_size);
+  if (!config.tie_word_embeddings)
+    weights.lm_head = loader.source.linear(loader.ops, {{"lm_head.weight", config.vocab_size}},
+                                           config.hidden_size, loader.dtype);
+  return weights;
+}
+
+}  // namespace
+
+Model::Model(const io::ModelConfig& config, DType dtype, WeightSource& source, ops::Ops& ops)
+    : config_(config),
+      dtype_(dtype),
+      ops_(ops),
+      weights_(load_decoder({config, dtype, source, ops})),
+      inv_freq_(inverse_frequencies(config)) {
+  weight_bytes_ = weights_.embed->size_bytes() + (weights_.lm_head ? weights_.lm_head->size_bytes() : 0);
+  for (const DecoderLayer& layer : weights_.layers) weight_bytes_ += packed_bytes(layer);
+}
+
+size_t Model::workspace_bytes(const io::ModelConfig& config, DType dtype, const StepLimits& limits) {
+  const auto tensor = [&](Index rows, Index width) { return Arena::bytes_for(dtype, {rows, width}); };
+  const size_t residual = 3 * tensor(limits.max_tokens, config.hidden_size);  // x, its norm, a block's output
+  const size_t angles = Arena::bytes_for(DType::kF32, {limits.max_tokens, config.rotary_dim});
+  const size_t blocks = activation_bytes(config, limits.max_tokens, dtype);
+  const size_t head =
+      3 * tensor(limits.max_logits, config.hidden_size) + tensor(limits.max_logits, config.vocab_size);
+  return residual + angles + std::max(blocks, head);
+}
+
+void Model::reserve(const StepLimits& limits) { arena_ = Arena(workspace_bytes(config_, dtype_, limits)); }
+
+TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
+  Arena::Scope scope(arena_);
+  const Index num_tokens = in.num_tokens();
+  const TensorView x = arena_.take(dtype_, {num_tokens, config_.hidden_size});
+  const TensorView normed = arena_.take(dtype_, {num_tokens, config_.hidden_size});
+  const TensorView delta = arena_.take(dtype_, {num_tokens, config_.hidden_size});
+  Forward f{ops_, in, arena_, arena_.take(DType::kF32, {num_tokens, config_.rotary_dim}), dtype_};
+
+  ops_.rope_angles({.positions = in.positions, .inv_freq = inv_freq_.view(), .cos_sin = f.cos_sin});
+  ops_.embed({.ids = in.token_ids, .table = weights_.embed.get(), .out = x});
+
+  // x = x + mixer(norm(x)); x = x + mlp(norm(x)). A block's output waits in delta until the next norm adds
+  // it.
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const DecoderLayer& layer = weights_.layers[i];
+    ops_.rms_norm({.x = x,
+                   .delta = i == 0 ? TensorView() : delta,
+                   .weight = layer.input_norm.weight.view(),
+                   .kind = layer.input_norm.kind,
+                   .eps = layer.input_norm.eps,
+                   .out = normed});
+    if (in.layer_tap) in.layer_tap(static_cast<Index>(i), x);
+    std::visit([&](const auto& mixer) { model::forward(mixer, cache.layers[i], f, normed, delta); },
+               layer.mixer);
+    ops_.rms_norm({.x = x,
+                   .delta = delta,
+                   .weight = layer.post_norm.weight.view(),
+                   .kind = layer.post_norm.kind,
+                   .eps = layer.post_norm.eps,
+                   .out = normed});
+    model::forward(layer.mlp, f, normed, delta);
+  }
+  return logits(f, x, delta);
+}
+
+TensorView Model::logits(Forward& f, const TensorView& x, const TensorView& delta) {
+  const Index num_logits = f.in.logit_rows.dim(0);
+  const TensorView out = arena_.take(dtype_, {num_logits, config_.vocab_size});
+  if (num_logits == 0) return out;
+  const TensorView x_rows = arena_.take(dtype_, {num_logits, config_.hidden_size});
+  const TensorView delta_rows = arena_.take(dtype_, {num_logits, config_.hidden_size});
+  const TensorView normed = arena_.take(dtype_, {num_logits, config_.hidden_size});
+  ops_.gather_rows({.x = x, .rows = f.in.logit_rows, .out = x_rows});
+  ops_.gather_rows({.x = delta, .rows = f.in.logit_rows, .out = delta_rows});
+  ops_.rms_norm({.x = x_rows,
+                 .delta = delta_rows,
+                 .weight = weights_.final_norm.weight.view(),
+                 .kind = weights_.final_norm.kind,
+                 .eps = weights_.final_norm.eps,
+                 .out = normed});
+  if (f.in.layer_tap && num_logits == f.in.num_tokens()) f.in.layer_tap(config_.num_layers(), normed);
+  ops_.matmul({.x = normed, .weight = &weights_.output(), .out = out});
+  return out;
+}
+
+}  // namespace longspan::model

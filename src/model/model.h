@@ -1,0 +1,71 @@
+// Model: a decoder with its weights, and the forward pass of one step. Owns no cache and no schedule.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "model/layers.h"
+
+namespace longspan::model {
+
+using Mixer = std::variant<FullAttention, GatedDeltaNet>;
+
+struct DecoderLayer {
+  Norm input_norm;  // over H
+  Mixer mixer;
+  Norm post_norm;  // over H
+  Mlp mlp;
+};
+
+// The weights of a whole decoder. lm_head is null when the embedding serves for both.
+struct DecoderWeights {
+  std::unique_ptr<ops::Weight> embed;  // [vocab, H]
+  std::vector<DecoderLayer> layers;
+  Norm final_norm;                       // over H
+  std::unique_ptr<ops::Weight> lm_head;  // [vocab, H]
+
+  const ops::Weight& output() const { return lm_head ? *lm_head : *embed; }
+};
+
+// Limits of one step; memory for it is taken once.
+struct StepLimits {
+  Index max_tokens = 0;  // rows
+  Index max_logits = 0;  // rows with logits
+};
+
+class Model final {
+ public:
+  // Loads (or draws) every weight for products in `dtype` (float32 or bfloat16). Throws as WeightSource does.
+  Model(const io::ModelConfig& config, DType dtype, WeightSource& source, ops::Ops& ops);
+
+  const io::ModelConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+  size_t weight_bytes() const { return weight_bytes_; }  // as held in memory
+
+  static size_t workspace_bytes(const io::ModelConfig& config, DType dtype, const StepLimits& limits);
+  void reserve(const StepLimits& limits);
+
+  // Runs one step within the reserved limits: writes the caches, returns T [num_logits, vocab], valid until
+  // the next call.
+  TensorView forward(const StepInputs& in, const CacheViews& cache);
+
+ private:
+  TensorView logits(Forward& f, const TensorView& x, const TensorView& delta);
+
+  io::ModelConfig config_;
+  DType dtype_;
+  ops::Ops& ops_;
+  DecoderWeights weights_;
+  size_t weight_bytes_ = 0;
+  Buffer inv_freq_;  // f32 [rotary_dim / 2]
+  Arena arena_;
+};
+
+// The mixer of one layer, with its weights. What an architecture brings; all else is common.
+using MixerLoader = Mixer (*)(const LayerLoader& loader, Index layer_idx);
+MixerLoader mixer_loader(const io::ModelConfig& config);              // registry.cc; throws kUnsupported
+Mixer load_hybrid_mixer(const LayerLoader& loader, Index layer_idx);  // hybrid.cc
+Mixer load_dense_mixer(const LayerLoader& loader, Index layer_idx);   // dense.cc
+
+}  // namespace longspan::model

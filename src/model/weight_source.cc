@@ -1,0 +1,208 @@
+#include "model/weight_source.h"
+
+#include <bit>
+#include <cmath>
+
+namespace longspan::model {
+namespace {
+
+// splitmix64 (Steele, Lea, Flood 2014): a counter-based stream, so that a tensor's values depend on its name
+// and seed alone.
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+uint64_t hash_name(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+// Roughly normal with the given deviation: the sum of four 16-bit uniforms, enough for weights that only need
+// a shape.
+float normal(uint64_t bits, float deviation) {
+  const auto sum =
+      static_cast<float>((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48));
+  return (sum / 65535.0f - 2.0f) * 1.7320508f * deviation;
+}
+
+float draw(uint64_t bits, Init init) {
+  const float uniform = static_cast<float>(bits >> 40) * 0x1p-24f;
+  switch (init) {
+    case Init::kLinear:
+      return normal(bits, 0.02f);
+    case Init::kNorm:
+      return normal(bits, 0.02f);
+    case Init::kPlainNorm:
+      return 1.0f + normal(bits, 0.02f);
+    case Init::kConv:
+      return normal(bits, 0.3f);
+    case Init::kALog:
+      return std::log(1.0f + 15.0f * uniform);
+    case Init::kDtBias:
+      return -5.0f + 4.0f * uniform;
+  }
+  return 0;
+}
+
+// Index of the first value that is NaN or infinite; -1 when all are finite. Looks at exponent bits only.
+template <class Bits>
+Index first_non_finite(const TensorView& view, Bits exponent_mask) {
+  const auto* values = static_cast<const Bits*>(view.data);
+  const Index count = view.num_elements();
+  constexpr Index kBlock = 4096;  // one branch a block keeps the loop vectorised
+  for (Index begin = 0; begin < count; begin += kBlock) {
+    const Index end = std::min(count, begin + kBlock);
+    int found = 0;
+    for (Index i = begin; i < end; ++i) found |= (values[i] & exponent_mask) == exponent_mask;
+    if (!found) continue;
+    for (Index i = begin; i < end; ++i)
+      if ((values[i] & exponent_mask) == exponent_mask) return i;
+  }
+  return -1;
+}
+
+Index first_non_finite(const TensorView& view) {
+  switch (view.dtype) {
+    case DType::kBF16:
+      return first_non_finite<uint16_t>(view, 0x7f80);
+    case DType::kF16:
+      return first_non_finite<uint16_t>(view, 0x7c00);
+    default:
+      return first_non_finite<uint32_t>(view, 0x7f800000u);
+  }
+}
+
+bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+std::string dims_text(const std::vector<Index>& dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) text += fmt::format("{}{}", i ? ", " : "", dims[i]);
+  return text + "]";
+}
+
+// Dims without the ones of length 1, which some exports add or drop (conv1d [C, 1, K]).
+std::vector<Index> squeezed(std::span<const Index> dims) {
+  std::vector<Index> kept;
+  for (Index dim : dims)
+    if (dim != 1) kept.push_back(dim);
+  return kept;
+}
+
+// Names that tell of a quantised linear whose plain `.weight` is missing.
+std::string quantised_twin(const io::TensorStore& store, const std::string& name) {
+  constexpr std::string_view kSuffix = ".weight";
+  if (!name.ends_with(kSuffix)) return "";
+  const std::string module = name.substr(0, name.size() - kSuffix.size());
+  for (const char* suffix : {".qweight", ".weight_packed"})
+    if (store.contains(module + suffix)) return module + suffix;
+  return "";
+}
+
+}  // namespace
+
+WeightSource::WeightSource(const io::TensorStore& store, const io::ModelConfig& config, Progress progress)
+    : store_(&store), layout_(io::detect_weight_layout(store, config)), progress_(std::move(progress)) {
+  for (const std::string& name : layout_.text)
+    total_bytes_ += static_cast<size_t>(store.info(name).size_bytes);
+}
+
+WeightSource::WeightSource(uint64_t seed, const io::ModelConfig& config, Progress progress)
+    : seed_(seed), random_dtype_(config.dtype), progress_(std::move(progress)) {}
+
+size_t WeightSource::num_unused() const {
+  return store_ != nullptr && layout_.text.size() > num_read_ ? layout_.text.size() - num_read_ : 0;
+}
+
+std::string WeightSource::full_name(const std::string& name) const {
+  return name.starts_with("lm_head.") ? layout_.lm_head + name.substr(7) : layout_.prefix + name;
+}
+
+TensorView WeightSource::fetch(const std::string& name, Shape shape, Init init) {
+  return store_ != nullptr ? stored(full_name(name), shape) : random(name, shape, init);
+}
+
+TensorView WeightSource::stored(const std::string& name, Shape shape) {
+  const io::TensorInfo* info = store_->find(name);
+  if (info == nullptr) {
+    const std::string twin = quantised_twin(*store_, name);
+    if (!twin.empty())
+      fail(ErrorKind::kUnsupported,
+           "{} is quantised: this build reads bfloat16, float16 and float32 weights only", twin);
+    fail(ErrorKind::kInvalid, "tensor {} is missing: need {}", name, to_string(shape));
+  }
+  if (!is_float(info->dtype))
+    fail(ErrorKind::kUnsupported, "tensor {}: got {}, need bfloat16, float16 or float32", name,
+         dtype_name(info->dtype));
+  if (squeezed(info->dims) != squeezed({shape.dims.data(), static_cast<size_t>(shape.rank)}))
+    fail(ErrorKind::kInvalid, "tensor {}: got {}, need {}", name, dims_text(info->dims), to_string(shape));
+  TensorView view = store_->view(name);
+  view = TensorView(view.data, view.dtype, shape);
+  if (const Index at = first_non_finite(view); at >= 0)
+    fail(ErrorKind::kInvalid, "tensor {}: element {} is not finite", name, at);
+  return view;
+}
+
+TensorView WeightSource::random(const std::string& name, Shape shape, Init init) {
+  Buffer buffer(init == Init::kLinear ? random_dtype_ : DType::kF32, shape);
+  const uint64_t key = mix(seed_ ^ hash_name(name));
+  const Index count = shape.num_elements();
+  dispatch_dtype(buffer.view().dtype, [&]<class T>() {
+    T* values = buffer.view().as<T>();
+    for (Index i = 0; i < count; ++i)
+      values[i] = static_cast<T>(draw(mix(key + static_cast<uint64_t>(i)), init));
+  });
+  random_values_.push_back(std::move(buffer));
+  return random_values_.back().view();
+}
+
+void WeightSource::done(const std::string& name, size_t bytes) {
+  if (store_ != nullptr) store_->release(full_name(name));
+  random_values_.clear();
+  ++num_read_;
+  done_bytes_ += bytes;
+  if (progress_) progress_(done_bytes_, std::max(total_bytes_, done_bytes_));
+}
+
+std::unique_ptr<ops::Weight> WeightSource::linear(ops::Ops& ops, const std::vector<LinearPart>& parts,
+                                                  Index in_features, DType dtype) {
+  std::vector<TensorView> views;
+  for (const LinearPart& part : parts)
+    views.push_back(fetch(part.name, {part.out_features, in_features}, Init::kLinear));
+  std::unique_ptr<ops::Weight> weight = ops.pack(views, dtype);
+  for (size_t i = 0; i < parts.size(); ++i) done(parts[i].name, views[i].size_bytes());
+  return weight;
+}
+
+Buffer WeightSource::f32(const std::string& name, Shape shape, Init init) {
+  const TensorView view = fetch(name, shape, init);
+  Buffer buffer(DType::kF32, shape);
+  float* out = buffer.view().as<float>();
+  dispatch_dtype(view.dtype, [&]<class T>() {
+    for (Index i = 0; i < shape.num_elements(); ++i) out[i] = static_cast<float>(view.as<T>()[i]);
+  });
+  if (init == Init::kNorm && norms_shifted())
+    for (Index i = 0; i < shape.num_elements(); ++i) out[i] -= 1.0f;
+  done(name, view.size_bytes());
+  return buffer;
+}
+
+Buffer WeightSource::bias(const std::vector<LinearPart>& parts) {
+  Index total = 0;
+  for (const LinearPart& part : parts) total += part.out_features;
+  Buffer joined(DType::kF32, {total});
+  Index at = 0;
+  for (const LinearPart& part : parts) {
+    const std::string name =
+        part.name.substr(0, part.name.size() - std::string_view("weight").size()) + "bias";
+    const Buffer one = f32(name, {part.out_features}, Init::kLinear);
+    std::copy_n(one.view().as<float>(), part.out_features, joined.view().as<float>() + at);
+    at += part.out_features;
+  }
+  return joined;
+}
+
+}  // namespace longspan::model

@@ -1,0 +1,69 @@
+// Named weights with their shapes checked, from a model directory or from a seed. The only reader of tensor
+// names.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/buffer.h"
+#include "io/model_config.h"
+#include "io/tensor_store.h"
+#include "io/weight_layout.h"
+#include "ops/ops.h"
+
+namespace longspan::model {
+
+// What random weights look like; real ones ignore it.
+enum class Init : uint8_t { kLinear, kNorm, kPlainNorm, kConv, kALog, kDtBias };
+
+// One linear layer's tensor inside a fused weight.
+struct LinearPart {
+  std::string name;  // without the prefix: "layers.3.self_attn.q_proj.weight"
+  Index out_features = 0;
+};
+
+class WeightSource {
+ public:
+  using Progress = std::function<void(size_t done_bytes, size_t total_bytes)>;
+
+  // From files. Throws kInvalid / kNotFound as the io room does.
+  WeightSource(const io::TensorStore& store, const io::ModelConfig& config, Progress progress);
+  // From a seed: the same values for the same seed and config, whatever the order of calls.
+  WeightSource(uint64_t seed, const io::ModelConfig& config, Progress progress);
+
+  // Stacks the parts ([out_features, in_features] each) along N into one packed weight. Throws kInvalid
+  // naming tensor, got and need; or tensor and element where a value is not finite.
+  std::unique_ptr<ops::Weight> linear(ops::Ops& ops, const std::vector<LinearPart>& parts, Index in_features,
+                                      DType dtype);
+  // A small tensor as f32, any shape with these dims.
+  Buffer f32(const std::string& name, Shape shape, Init init);
+  // Biases of fused parts, joined; f32.
+  Buffer bias(const std::vector<LinearPart>& parts);
+
+  bool norms_shifted() const { return layout_.norms_shifted; }
+  size_t num_skipped() const { return layout_.num_visual + layout_.num_mtp; }
+  size_t num_unused() const;  // text tensors that nothing asked for
+
+ private:
+  std::string full_name(const std::string& name) const;
+  TensorView fetch(const std::string& name, Shape shape,
+                   Init init);  // valid until the next fetch of a random source
+  TensorView stored(const std::string& name, Shape shape);
+  TensorView random(const std::string& name, Shape shape, Init init);
+  void done(const std::string& name, size_t bytes);
+
+  const io::TensorStore* store_ = nullptr;  // null: random
+  io::WeightLayout layout_;
+  uint64_t seed_ = 0;
+  DType random_dtype_ = DType::kBF16;
+  std::vector<Buffer> random_values_;  // of the weight under construction
+  Progress progress_;
+  size_t done_bytes_ = 0;
+  size_t total_bytes_ = 0;
+  size_t num_read_ = 0;
+};
+
+}  // namespace longspan::model
