@@ -191,8 +191,8 @@ std::vector<JsonObject> rope_places(const JsonObject& text) {
 void check_rope_type(const std::vector<JsonObject>& places, const JsonObject& text) {
   for (const JsonObject& place : places) {
     auto type = place.find_string("rope_type");
-    if (!type && &place != &text && place.where() != text.where())
-      type = place.find_string("type");  // the old name
+    const bool is_nested = &place.json() != &text.json();
+    if (!type && is_nested) type = place.find_string("type");  // the old name
     if (!type) continue;
     // "mrope" is how older multimodal exports spell default.
     if (*type != "default" && *type != "mrope")
@@ -250,10 +250,11 @@ DType read_dtype(const Source& source) {
 }
 
 void read_quantization(const Source& source, ModelConfig& config) {
-  for (const JsonObject* place : {&source.top, &source.text}) {
-    if (config.quantization.quantised()) return;
-    if (const auto object = place->find_object("quantization_config"))
-      config.quantization = read_quant_config(*object);
+  for (std::string_view key : {"quantization_config", "quantization"}) {  // the second name is MLX's
+    for (const JsonObject* place : {&source.top, &source.text}) {
+      if (config.quantization.quantised()) return;
+      if (const auto object = place->find_object(key)) config.quantization = read_quant_config(*object);
+    }
   }
 }
 

@@ -39,6 +39,7 @@ std::string guess_method(const JsonObject& object) {
   if (object.contains("desc_act") || object.contains("sym")) return "gptq";
   if (object.contains("zero_point") || object.contains("w_bit")) return "awq";
   if (object.contains("config_groups")) return "compressed-tensors";
+  if (object.contains("bits") && object.contains("group_size")) return "mlx";
   object.refuse("quant_method", "a string such as awq, gptq, compressed-tensors, fp8 or auto-round");
 }
 

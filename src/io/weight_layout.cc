@@ -1,5 +1,9 @@
 #include "io/weight_layout.h"
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 #include "core/error.h"
 
 namespace longspan::io {
@@ -36,6 +40,13 @@ bool has_taps_before_one(const TensorInfo& conv, const ModelConfig& config) {
        fmt::join(conv.dims, ", "), fmt::join(published, ", "), fmt::join(mlx, ", "));
 }
 
+size_t count_beyond_bf16(const TensorView& view) {
+  if (view.dtype != DType::kF32) return 0;
+  const std::span values(view.as<float>(), static_cast<size_t>(view.num_elements()));
+  return static_cast<size_t>(
+      std::count_if(values.begin(), values.end(), [](float x) { return static_cast<float>(bf16(x)) != x; }));
+}
+
 }  // namespace
 
 WeightFamily weight_family(std::string_view name) {
@@ -65,8 +76,10 @@ WeightLayout detect_weight_layout(const TensorStore& store, const ModelConfig& c
   const TensorInfo* first = nullptr;
   for (int64_t layer = 0; layer < config.num_layers(); ++layer) {
     if (config.layers[static_cast<size_t>(layer)] != LayerKind::kLinearAttention) continue;
-    const TensorInfo& conv =
-        store.info(fmt::format("{}layers.{}.linear_attn.conv1d.weight", layout.prefix, layer));
+    const std::string module = fmt::format("{}layers.{}.linear_attn.", layout.prefix, layer);
+    if (const TensorInfo* a_log = store.find(module + "A_log"))
+      layout.num_a_log_beyond_bf16 += count_beyond_bf16(store.view(a_log->name));
+    const TensorInfo& conv = store.info(module + "conv1d.weight");
     const bool is_mlx = has_taps_before_one(conv, config);
     if (first && is_mlx != layout.norms_shifted)
       fail(ErrorKind::kInvalid,

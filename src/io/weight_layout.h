@@ -22,12 +22,17 @@ struct WeightLayout {
   std::vector<std::string> text;  // names of the language model's tensors, sorted
   size_t num_visual = 0;          // tensors left out: vision tower
   size_t num_mtp = 0;             // tensors left out: multi-token prediction
+  // Entries of A_log that bfloat16 cannot hold. Zero: loading A_log in bfloat16, as some engines do, is
+  // exact.
+  size_t num_a_log_beyond_bf16 = 0;
 };
 
 enum class WeightFamily { kText, kVisual, kMtp };
 WeightFamily weight_family(std::string_view tensor_name);
 
-// Throws kInvalid when no prefix fits, or when the conv1d shapes contradict each other or the config.
+// Throws kInvalid when no prefix fits, or when the conv1d shapes contradict each other or the config;
+// kNotFound when a linear attention layer has no conv1d. Other tensors are not looked at: the model checks
+// what it uses.
 WeightLayout detect_weight_layout(const TensorStore& store, const ModelConfig& config);
 
 }  // namespace longspan::io

@@ -1,0 +1,1 @@
+longspan_fuzz(config_fuzz SOURCE config_fuzz.cc ROOMS io)
