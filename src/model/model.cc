@@ -57,17 +57,29 @@ Model::Model(const io::ModelConfig& config, DType dtype, WeightSource& source, o
   for (const DecoderLayer& layer : weights_.layers) weight_bytes_ += packed_bytes(layer);
 }
 
-size_t Model::workspace_bytes(const io::ModelConfig& config, DType dtype, const StepLimits& limits) {
-  const auto tensor = [&](Index rows, Index width) { return Arena::bytes_for(dtype, {rows, width}); };
-  const size_t residual = 3 * tensor(limits.max_tokens, config.hidden_size);  // x, its norm, a block's output
-  const size_t angles = Arena::bytes_for(DType::kF32, {limits.max_tokens, config.rotary_dim});
-  const size_t blocks = activation_bytes(config, limits.max_tokens, dtype);
-  const size_t head =
-      3 * tensor(limits.max_logits, config.hidden_size) + tensor(limits.max_logits, config.vocab_size);
-  return residual + angles + std::max(blocks, head);
+namespace {
+
+// What forward() takes from the arena.
+size_t arena_bytes(const io::ModelConfig& config, DType dtype, Index max_tokens) {
+  const size_t rows = Arena::bytes_for(dtype, {max_tokens, config.hidden_size});
+  const size_t angles = Arena::bytes_for(DType::kF32, {max_tokens, config.rotary_dim});
+  return 3 * rows + angles +
+         std::max(activation_bytes(config, max_tokens, dtype), 2 * rows);  // x, its norm, a block's output
 }
 
-void Model::reserve(const StepLimits& limits) { arena_ = Arena(workspace_bytes(config_, dtype_, limits)); }
+}  // namespace
+
+size_t Model::workspace_bytes(const io::ModelConfig& config, DType dtype, const StepLimits& limits) {
+  return arena_bytes(config, dtype, limits.max_tokens) +
+         Arena::bytes_for(dtype, {limits.max_tokens, config.hidden_size}) +
+         Arena::bytes_for(dtype, {limits.max_logits, config.vocab_size});
+}
+
+void Model::reserve(const StepLimits& limits) {
+  arena_ = Arena(arena_bytes(config_, dtype_, limits.max_tokens));
+  hidden_ = Buffer(dtype_, {limits.max_tokens, config_.hidden_size});
+  logits_ = Buffer(dtype_, {limits.max_logits, config_.vocab_size});
+}
 
 TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
   Arena::Scope scope(arena_);
@@ -101,16 +113,15 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
                    .out = normed});
     model::forward(layer.mlp, f, normed, delta);
   }
-  return logits(f, x, delta);
+  const TensorView hidden = hidden_.view().rows(0, in.logit_rows.dim(0));
+  if (hidden.dim(0) > 0) final_rows(f, x, delta, hidden);
+  return hidden;
 }
 
-TensorView Model::logits(Forward& f, const TensorView& x, const TensorView& delta) {
-  const Index num_logits = f.in.logit_rows.dim(0);
-  const TensorView out = arena_.take(dtype_, {num_logits, config_.vocab_size});
-  if (num_logits == 0) return out;
-  const TensorView x_rows = arena_.take(dtype_, {num_logits, config_.hidden_size});
-  const TensorView delta_rows = arena_.take(dtype_, {num_logits, config_.hidden_size});
-  const TensorView normed = arena_.take(dtype_, {num_logits, config_.hidden_size});
+void Model::final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out) {
+  Arena::Scope scope(arena_);
+  const TensorView x_rows = arena_.take(dtype_, out.shape);
+  const TensorView delta_rows = arena_.take(dtype_, out.shape);
   ops_.gather_rows({.x = x, .rows = f.in.logit_rows, .out = x_rows});
   ops_.gather_rows({.x = delta, .rows = f.in.logit_rows, .out = delta_rows});
   ops_.rms_norm({.x = x_rows,
@@ -118,9 +129,13 @@ TensorView Model::logits(Forward& f, const TensorView& x, const TensorView& delt
                  .weight = weights_.final_norm.weight.view(),
                  .kind = weights_.final_norm.kind,
                  .eps = weights_.final_norm.eps,
-                 .out = normed});
-  if (f.in.layer_tap && num_logits == f.in.num_tokens()) f.in.layer_tap(config_.num_layers(), normed);
-  ops_.matmul({.x = normed, .weight = &weights_.output(), .out = out});
+                 .out = out});
+  if (f.in.layer_tap && out.dim(0) == f.in.num_tokens()) f.in.layer_tap(config_.num_layers(), out);
+}
+
+TensorView Model::logits(const TensorView& hidden) {
+  const TensorView out = logits_.view().rows(0, hidden.dim(0));
+  ops_.matmul({.x = hidden, .weight = &weights_.output(), .out = out});
   return out;
 }
 

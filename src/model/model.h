@@ -31,7 +31,7 @@ struct DecoderWeights {
 // Limits of one step; memory for it is taken once.
 struct StepLimits {
   Index max_tokens = 0;  // rows
-  Index max_logits = 0;  // rows with logits
+  Index max_logits = 0;  // rows of one logits() call
 };
 
 class Model final {
@@ -46,12 +46,14 @@ class Model final {
   static size_t workspace_bytes(const io::ModelConfig& config, DType dtype, const StepLimits& limits);
   void reserve(const StepLimits& limits);
 
-  // Runs one step within the reserved limits: writes the caches, returns T [num_logits, vocab], valid until
-  // the next call.
+  // Runs one step within the reserved limits: writes the caches and returns the final hidden rows of
+  // in.logit_rows, T [num_logits, H] after the final norm, valid until the next call.
   TensorView forward(const StepInputs& in, const CacheViews& cache);
+  // Logits of hidden rows T [m, H], m <= max_logits: T [m, vocab], valid until the next call.
+  TensorView logits(const TensorView& hidden);
 
  private:
-  TensorView logits(Forward& f, const TensorView& x, const TensorView& delta);
+  void final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out);
 
   io::ModelConfig config_;
   DType dtype_;
@@ -60,6 +62,8 @@ class Model final {
   size_t weight_bytes_ = 0;
   Buffer inv_freq_;  // f32 [rotary_dim / 2]
   Arena arena_;
+  Buffer hidden_;  // T [max_tokens, H]: what forward() returns
+  Buffer logits_;  // T [max_logits, vocab]
 };
 
 // The mixer of one layer, with its weights. What an architecture brings; all else is common.
