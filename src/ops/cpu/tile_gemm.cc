@@ -1,52 +1,76 @@
 #include "ops/cpu/tile_gemm.h"
 
-#include <algorithm>
-#include <type_traits>
+#include <cstdlib>
+
+#include "core/error.h"
+#include "ops/cpu/gemm_kernels.h"
 
 namespace longspan::ops::cpu {
 namespace {
 
-template <class T>
-Index packed_index(Index kk, Index j, Index k) {
-  const Index depth = (k + kPanelDepth<T> - 1) / kPanelDepth<T> * kPanelDepth<T>;
-  const Index panel = j / kPanelCols * kPanelCols * depth;
-  if constexpr (std::is_same_v<T, float>) return panel + kk * kPanelCols + j % kPanelCols;
-  return panel + kk / 2 * 2 * kPanelCols + j % kPanelCols * 2 + kk % 2;
+std::vector<GemmKernels> find_kernels() {
+  std::vector<GemmKernels> list = portable_kernels();
+  // A matrix unit replaces the bf16 product only: the rest comes from the best portable target.
+  const auto prefer = [&](std::string_view name, GemmFn<bf16> gemm_bf16) {
+    if (gemm_bf16 == nullptr) return;
+    list.insert(list.begin(), list.front());
+    list.front().name = name;
+    list.front().gemm_bf16 = gemm_bf16;
+  };
+  prefer("avx512bf16", avx512bf16_gemm());
+  prefer("amx", amx_gemm());
+  return list;
+}
+
+const GemmKernels& choose_kernels() {
+  const std::vector<GemmKernels>& list = available_kernels();
+  const char* wanted = std::getenv("LONGSPAN_CPU_ISA");
+  if (wanted == nullptr || *wanted == '\0') return list.front();
+  std::string names;
+  for (const GemmKernels& kernels : list) {
+    if (kernels.name == wanted) return kernels;
+    names += (names.empty() ? "" : ", ") + std::string(kernels.name);
+  }
+  fail(ErrorKind::kInvalid, "LONGSPAN_CPU_ISA: got {}, this machine has {}", wanted, names);
 }
 
 }  // namespace
 
-template <class T>
-void pack_b(const T* b, Index ldb, Index k, Index n, T* packed) {
-  std::fill_n(packed, packed_elements<T>(k, n), T(0.0f));
-  for (Index kk = 0; kk < k; ++kk)
-    for (Index j = 0; j < n; ++j) packed[packed_index<T>(kk, j, k)] = b[kk * ldb + j];
+const std::vector<GemmKernels>& available_kernels() {
+  static const std::vector<GemmKernels> list = find_kernels();
+  return list;
 }
 
-template <class T>
-void pack_b_transposed(const T* bt, Index ldb, Index k, Index n, T* packed) {
-  std::fill_n(packed, packed_elements<T>(k, n), T(0.0f));
-  for (Index j = 0; j < n; ++j)
-    for (Index kk = 0; kk < k; ++kk) packed[packed_index<T>(kk, j, k)] = bt[j * ldb + kk];
+const GemmKernels& chosen_kernels() {
+  static const GemmKernels& chosen = choose_kernels();
+  return chosen;
 }
 
-template <class T>
-void gemm(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k,
+template <>
+void pack_b(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
+  chosen_kernels().pack_bf16(b, ldb, k, n, packed);
+}
+template <>
+void pack_b(const float* b, Index ldb, Index k, Index n, float* packed) {
+  chosen_kernels().pack_f32(b, ldb, k, n, packed);
+}
+template <>
+void pack_b_transposed(const bf16* bt, Index ldb, Index k, Index n, bf16* packed) {
+  chosen_kernels().pack_transposed_bf16(bt, ldb, k, n, packed);
+}
+template <>
+void pack_b_transposed(const float* bt, Index ldb, Index k, Index n, float* packed) {
+  chosen_kernels().pack_transposed_f32(bt, ldb, k, n, packed);
+}
+template <>
+void gemm(const bf16* a, Index lda, const bf16* packed, float* c, Index ldc, Index m, Index n, Index k,
           Accumulate accumulate) {
-  for (Index i = 0; i < m; ++i)
-    for (Index j = 0; j < n; ++j) {
-      float sum = accumulate == Accumulate::kYes ? c[i * ldc + j] : 0.0f;
-      for (Index kk = 0; kk < k; ++kk)
-        sum += static_cast<float>(a[i * lda + kk]) * static_cast<float>(packed[packed_index<T>(kk, j, k)]);
-      c[i * ldc + j] = sum;
-    }
+  chosen_kernels().gemm_bf16(a, lda, packed, c, ldc, m, n, k, accumulate);
 }
-
-template void pack_b<bf16>(const bf16*, Index, Index, Index, bf16*);
-template void pack_b<float>(const float*, Index, Index, Index, float*);
-template void pack_b_transposed<bf16>(const bf16*, Index, Index, Index, bf16*);
-template void pack_b_transposed<float>(const float*, Index, Index, Index, float*);
-template void gemm<bf16>(const bf16*, Index, const bf16*, float*, Index, Index, Index, Index, Accumulate);
-template void gemm<float>(const float*, Index, const float*, float*, Index, Index, Index, Index, Accumulate);
+template <>
+void gemm(const float* a, Index lda, const float* packed, float* c, Index ldc, Index m, Index n, Index k,
+          Accumulate accumulate) {
+  chosen_kernels().gemm_f32(a, lda, packed, c, ldc, m, n, k, accumulate);
+}
 
 }  // namespace longspan::ops::cpu

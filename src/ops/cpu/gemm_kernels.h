@@ -1,0 +1,43 @@
+// The table behind tile_gemm.h: one entry an instruction set, chosen once at run time. Tests walk the whole
+// list.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "ops/cpu/tile_gemm.h"
+
+namespace longspan::ops::cpu {
+
+template <class T>
+using GemmFn = void (*)(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n,
+                        Index k, Accumulate accumulate);
+template <class T>
+using PackFn = void (*)(const T* b, Index ldb, Index k, Index n, T* packed);
+
+// Every function has the contract of its namesake in tile_gemm.h.
+struct GemmKernels {
+  std::string_view name;  // the value of LONGSPAN_CPU_ISA that asks for it
+  GemmFn<bf16> gemm_bf16 = nullptr;
+  GemmFn<float> gemm_f32 = nullptr;
+  PackFn<bf16> pack_bf16 = nullptr;
+  PackFn<float> pack_f32 = nullptr;
+  PackFn<bf16> pack_transposed_bf16 = nullptr;
+  PackFn<float> pack_transposed_f32 = nullptr;
+};
+
+// What this build and this processor can run, best first; the last one always runs.
+const std::vector<GemmKernels>& available_kernels();
+
+// The first available one, or the one LONGSPAN_CPU_ISA names (throws kInvalid for a name this machine does
+// not have). Fixed at the first call.
+const GemmKernels& chosen_kernels();
+
+// One bf16 product each; nullptr where the build or the processor lacks the instructions.
+GemmFn<bf16> amx_gemm();
+GemmFn<bf16> avx512bf16_gemm();
+
+// Portable kernels, one entry a Highway target of this processor, best first.
+std::vector<GemmKernels> portable_kernels();
+
+}  // namespace longspan::ops::cpu

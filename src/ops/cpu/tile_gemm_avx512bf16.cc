@@ -1,0 +1,120 @@
+// bf16 product on AVX512-BF16 (VDPBF16PS): blocks of up to 8 rows x 2 panels, one accumulator an element,
+// pairs of k in order. Zen 4 and later, Cooper Lake, and processors whose AMX the kernel withholds.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/gemm_kernels.h"
+
+namespace longspan::ops::cpu {
+namespace {
+
+constexpr Index kPairElems = 2 * kPanelCols;  // bf16 of one pair of k in a panel
+
+struct Operands {
+  const bf16* a;
+  Index lda;
+  const bf16* b;  // first panel
+  Index panel_elems;
+  float* c;
+  Index ldc;
+  Index cols;
+  Index k;
+  bool accumulate;
+};
+
+inline int load_pair(const bf16* a) {
+  int pair;
+  std::memcpy(&pair, a, sizeof(pair));
+  return pair;
+}
+
+template <int kRows, int kPanels>
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512bf16")]] void block(const Operands& args) {
+  __mmask16 mask[kPanels];
+  for (int p = 0; p < kPanels; ++p)
+    mask[p] = static_cast<__mmask16>((1u << std::min<Index>(16, args.cols - p * kPanelCols)) - 1);
+
+  __m512 sum[kRows][kPanels];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p)
+      sum[r][p] = args.accumulate ? _mm512_maskz_loadu_ps(mask[p], args.c + r * args.ldc + p * kPanelCols)
+                                  : _mm512_setzero_ps();
+
+  const bf16* b = args.b;
+  for (Index kk = 0; kk < args.k; kk += 2, b += kPairElems) {
+    __m512bh columns[kPanels];
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) columns[p] = (__m512bh)_mm512_loadu_si512(b + p * args.panel_elems);
+    const bool has_pair = kk + 1 < args.k;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const bf16* a = args.a + r * args.lda + kk;
+      const __m512bh pair = (__m512bh)_mm512_set1_epi32(has_pair ? load_pair(a) : a->bits);
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_dpbf16_ps(sum[r][p], pair, columns[p]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p)
+      _mm512_mask_storeu_ps(args.c + r * args.ldc + p * kPanelCols, mask[p], sum[r][p]);
+}
+
+template <int kRows>
+void rows_of(Operands args, Index n) {
+  const bf16* packed = args.b;
+  float* c = args.c;
+  for (Index j = 0; j < n; j += 2 * kPanelCols) {
+    args.b = packed + j / kPanelCols * args.panel_elems;
+    args.c = c + j;
+    args.cols = std::min(n - j, 2 * kPanelCols);
+    args.cols > kPanelCols ? block<kRows, 2>(args) : block<kRows, 1>(args);
+  }
+}
+
+void product(const bf16* a, Index lda, const bf16* packed, float* c, Index ldc, Index m, Index n, Index k,
+             Accumulate accumulate) {
+  Operands args{.a = a,
+                .lda = lda,
+                .b = packed,
+                .panel_elems = packed_elements<bf16>(k, kPanelCols),
+                .c = c,
+                .ldc = ldc,
+                .cols = 0,
+                .k = k,
+                .accumulate = accumulate == Accumulate::kYes};
+  for (Index i = 0; i < m;) {
+    args.a = a + i * lda;
+    args.c = c + i * ldc;
+    const Index left = m - i;
+    if (left >= 8) {
+      rows_of<8>(args, n);
+      i += 8;
+    } else if (left >= 4) {
+      rows_of<4>(args, n);
+      i += 4;
+    } else if (left >= 2) {
+      rows_of<2>(args, n);
+      i += 2;
+    } else {
+      rows_of<1>(args, n);
+      i += 1;
+    }
+  }
+}
+
+}  // namespace
+
+GemmFn<bf16> avx512bf16_gemm() {
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512bf16")
+             ? product
+             : nullptr;
+}
+
+}  // namespace longspan::ops::cpu

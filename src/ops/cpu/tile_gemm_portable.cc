@@ -1,0 +1,320 @@
+// Product and packing over Highway: AVX-512, AVX2, SSE4, NEON. One accumulator an element, k in order; bf16
+// is widened to float, so every target with fused multiply-add gives the same bits.
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/gemm_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/tile_gemm_portable.cc"
+#include <hwy/foreach_target.h>
+
+#include "ops/cpu/vectors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longspan::ops::cpu::HWY_NAMESPACE {
+namespace {
+
+using D = F32;
+using DU = hn::RebindToUnsigned<D>;
+using V = Vec;
+
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+static_assert(kLanes <= kPanelCols);
+constexpr int kPanelVecs = static_cast<int>(kPanelCols) / kLanes;
+constexpr int kBlockRows = std::max(kLanes / 2, 2);    // 8 accumulators a panel
+constexpr int kBlockPanels = kPanelVecs == 1 ? 2 : 1;  // AVX-512 has registers for two
+constexpr Index kDepth = 256;                          // k of one pass over a block of A
+constexpr Index kRowElems = kPanelCols;                // floats of one k in a panel
+
+struct Operands {
+  const float* a;
+  Index lda;
+  float* c;
+  Index ldc;
+  Index cols;
+  Index k;
+  Index panel_elems;  // from one panel to the next
+  bool accumulate;
+};
+
+HWY_INLINE void load_c(const float* c, Index cols, float* edge, V* sums) {
+  const float* from = c;
+  if (cols < kPanelCols) {
+    std::copy_n(c, cols, edge);
+    from = edge;
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kPanelVecs; ++v) sums[v] = hn::LoadU(D(), from + v * kLanes);
+}
+
+HWY_INLINE void store_c(const V* sums, Index cols, float* edge, float* c) {
+  float* to = cols < kPanelCols ? edge : c;
+#pragma GCC unroll 4
+  for (int v = 0; v < kPanelVecs; ++v) hn::StoreU(sums[v], D(), to + v * kLanes);
+  if (cols < kPanelCols) std::copy_n(edge, cols, c);
+}
+
+// One k of float panels, or a pair of k of bf16 panels (a_odd is the second column of A).
+template <int kRows, int kVecs>
+HWY_INLINE void multiply_add(const Operands& args, Index kk, const V* b, V (&sums)[kRows][kVecs]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const V a = hn::Set(D(), args.a[r * args.lda + kk]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(a, b[v], sums[r][v]);
+  }
+}
+
+template <int kRows, int kVecs>
+HWY_INLINE void sum_over_k(const Operands& args, const float* panel, V (&sums)[kRows][kVecs]) {
+  for (Index kk = 0; kk < args.k; ++kk) {
+    V b[kVecs];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v)
+      b[v] = hn::LoadU(D(),
+                       panel + v / kPanelVecs * args.panel_elems + kk * kRowElems + v % kPanelVecs * kLanes);
+    multiply_add<kRows, kVecs>(args, kk, b, sums);
+  }
+}
+
+template <int kRows, int kVecs>
+HWY_INLINE void sum_over_k(const Operands& args, const bf16* panel, V (&sums)[kRows][kVecs]) {
+  const DU du;
+  const auto high_half = hn::Set(du, 0xffff0000u);
+  for (Index kk = 0; kk < args.k; kk += 2) {
+    V even[kVecs], odd[kVecs];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) {
+      const bf16* from =
+          panel + v / kPanelVecs * args.panel_elems + kk * kPanelCols + v % kPanelVecs * 2 * kLanes;
+      const auto pair = hn::LoadU(du, reinterpret_cast<const uint32_t*>(from));
+      even[v] = hn::BitCast(D(), hn::ShiftLeft<16>(pair));
+      odd[v] = hn::BitCast(D(), hn::And(pair, high_half));
+    }
+    multiply_add<kRows, kVecs>(args, kk, even, sums);
+    if (kk + 1 < args.k) multiply_add<kRows, kVecs>(args, kk + 1, odd, sums);
+  }
+}
+
+// C [kRows, kPanels panels] (+)= A B over one stretch of k.
+template <int kRows, int kPanels, class T>
+void block(const Operands& args, const T* panel) {
+  constexpr int kVecs = kPanels * kPanelVecs;
+  V sums[kRows][kVecs];
+  float edge[kPanelCols] = {};
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
+      if (args.accumulate) {
+        load_c(args.c + r * args.ldc + p * kPanelCols, args.cols - p * kPanelCols, edge,
+               &sums[r][p * kPanelVecs]);
+      } else {
+#pragma GCC unroll 4
+        for (int v = 0; v < kPanelVecs; ++v) sums[r][p * kPanelVecs + v] = hn::Zero(D());
+      }
+    }
+  sum_over_k<kRows, kVecs>(args, panel, sums);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p)
+      store_c(&sums[r][p * kPanelVecs], args.cols - p * kPanelCols, edge,
+              args.c + r * args.ldc + p * kPanelCols);
+}
+
+template <int kRows, class T>
+void row_block(Operands args, const T* packed, Index n) {
+  float* c = args.c;
+  for (Index j = 0; j < n; j += kBlockPanels * kPanelCols) {
+    args.c = c + j;
+    args.cols = std::min(n - j, kBlockPanels * kPanelCols);
+    const T* panel = packed + j / kPanelCols * args.panel_elems;
+    if (args.cols > (kBlockPanels - 1) * kPanelCols)
+      block<kRows, kBlockPanels>(args, panel);
+    else
+      block<kRows, 1>(args, panel);
+  }
+}
+
+// Rows [kRows, depth] of A as floats: float in place, bf16 widened into `wide`.
+template <int kRows>
+const float* widen(const float* a, Index, Index, float*) {
+  return a;
+}
+template <int kRows>
+const float* widen(const bf16* a, Index lda, Index depth, float* wide) {
+  for (int r = 0; r < kRows; ++r) {
+    Index kk = 0;
+    for (; kk + kLanes <= depth; kk += kLanes) store(load(a + r * lda + kk), wide + r * kDepth + kk);
+    for (; kk < depth; ++kk) wide[r * kDepth + kk] = static_cast<float>(a[r * lda + kk]);
+  }
+  return wide;
+}
+
+template <int kRows, class T>
+void rows_of(const T* a, Index lda, const T* packed, float* c, Index ldc, Index n, Index k, bool accumulate) {
+  HWY_ALIGN float wide[kRows * kDepth];
+  const Index panel_elems = packed_elements<T>(k, kPanelCols);
+  for (Index k0 = 0; k0 < k; k0 += kDepth) {
+    const Index depth = std::min(k - k0, kDepth);
+    const Operands args{.a = widen<kRows>(a + k0, lda, depth, wide),
+                        .lda = sizeof(T) == sizeof(float) ? lda : kDepth,
+                        .c = c,
+                        .ldc = ldc,
+                        .cols = 0,
+                        .k = depth,
+                        .panel_elems = panel_elems,
+                        .accumulate = accumulate || k0 > 0};
+    row_block<kRows>(args, packed + k0 * kPanelCols, n);
+  }
+}
+
+template <class T>
+void product(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k,
+             Accumulate accumulate) {
+  const bool add = accumulate == Accumulate::kYes;
+  Index i = 0;
+  for (; i + kBlockRows <= m; i += kBlockRows)
+    rows_of<kBlockRows>(a + i * lda, lda, packed, c + i * ldc, ldc, n, k, add);
+  for (; i + 2 <= m; i += 2) rows_of<2>(a + i * lda, lda, packed, c + i * ldc, ldc, n, k, add);
+  if (i < m) rows_of<1>(a + i * lda, lda, packed, c + i * ldc, ldc, n, k, add);
+}
+
+// Two rows of bf16 B become one row of pairs.
+void pack_bf16(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
+  const DU du;
+  const hn::Rebind<uint16_t, DU> d16;
+  const Index depth = packed_elements<bf16>(k, kPanelCols) / kPanelCols;
+  const auto* rows = reinterpret_cast<const uint16_t*>(b);
+  for (Index j = 0; j < n; j += kPanelCols) {
+    bf16* panel = packed + j * depth;
+    const Index cols = std::min(n - j, kPanelCols);
+    Index kk = 0;
+    for (; cols == kPanelCols && kk + 2 <= k; kk += 2)
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVecs; ++v) {
+        const uint16_t* from = rows + kk * ldb + j + v * kLanes;
+        const auto low = hn::PromoteTo(du, hn::LoadU(d16, from));
+        const auto high = hn::PromoteTo(du, hn::LoadU(d16, from + ldb));
+        hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du,
+                   reinterpret_cast<uint32_t*>(panel + kk * kPanelCols + v * 2 * kLanes));
+      }
+    std::memset(static_cast<void*>(panel + kk * kPanelCols), 0,
+                static_cast<size_t>((depth - kk) * kPanelCols * 2));
+    for (; kk < k; ++kk)
+      for (Index col = 0; col < cols; ++col)
+        panel[kk / 2 * 2 * kPanelCols + col * 2 + kk % 2] = b[kk * ldb + j + col];
+  }
+}
+
+void pack_f32(const float* b, Index ldb, Index k, Index n, float* packed) {
+  for (Index j = 0; j < n; j += kPanelCols) {
+    float* panel = packed + j * k;
+    const Index cols = std::min(n - j, kPanelCols);
+    for (Index kk = 0; kk < k; ++kk) {
+      std::copy_n(b + kk * ldb + j, cols, panel + kk * kPanelCols);
+      std::fill_n(panel + kk * kPanelCols + cols, kPanelCols - cols, 0.0f);
+    }
+  }
+}
+
+// 4 x 4 words: word r of to's row i <- word i of from's row r. Rows of from are `stride` elements apart.
+template <class T>
+HWY_INLINE void transpose_4x4(const T* from, Index stride, uint32_t* to) {
+  const hn::Full128<uint32_t> d;
+  const hn::Full128<uint64_t> d64;
+  const auto row = [&](Index r) HWY_ATTR {
+    return hn::LoadU(d, reinterpret_cast<const uint32_t*>(from + r * stride));
+  };
+  const auto r0 = row(0);
+  const auto r1 = row(1);
+  const auto r2 = row(2);
+  const auto r3 = row(3);
+  const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+  const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+  const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+  const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + kPanelCols);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * kPanelCols);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * kPanelCols);
+}
+
+// A panel is a transposed matrix of 32-bit words: one float, or one pair of bf16.
+template <class T>
+void pack_transposed(const T* bt, Index ldb, Index k, Index n, T* packed) {
+  constexpr Index kWordElems = 4 / sizeof(T);
+  const Index depth = packed_elements<T>(k, kPanelCols) / kPanelCols;
+  const Index whole = k / (4 * kWordElems) * 4 * kWordElems;
+  for (Index j = 0; j < n; j += kPanelCols) {
+    T* panel = packed + j * depth;
+    const Index cols = std::min(n - j, kPanelCols);
+    if (cols < kPanelCols || whole < depth)
+      std::memset(static_cast<void*>(panel), 0, static_cast<size_t>(depth * kPanelCols) * sizeof(T));
+    const Index whole_cols = cols / 4 * 4;
+    for (Index kk = 0; kk < whole; kk += 4 * kWordElems)
+      for (Index col = 0; col < whole_cols; col += 4)
+        transpose_4x4(bt + (j + col) * ldb + kk, ldb,
+                      reinterpret_cast<uint32_t*>(panel) + kk / kWordElems * kPanelCols + col);
+    for (Index col = 0; col < cols; ++col)
+      for (Index kk = col < whole_cols ? whole : 0; kk < k; ++kk)
+        panel[kk / kWordElems * kPanelCols * kWordElems + col * kWordElems + kk % kWordElems] =
+            bt[(j + col) * ldb + kk];
+  }
+}
+
+GemmKernels kernels() {
+  return {.name = {},
+          .gemm_bf16 = product<bf16>,
+          .gemm_f32 = product<float>,
+          .pack_bf16 = pack_bf16,
+          .pack_f32 = pack_f32,
+          .pack_transposed_bf16 = pack_transposed<bf16>,
+          .pack_transposed_f32 = pack_transposed<float>};
+}
+
+}  // namespace
+}  // namespace longspan::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longspan::ops::cpu {
+namespace {
+
+std::string_view isa_of_target(int64_t target) {
+  switch (target) {
+    case HWY_AVX3_DL:
+    case HWY_AVX3:
+      return "avx512";
+    case HWY_AVX2:
+      return "avx2";
+    case HWY_SSE4:
+      return "sse4";
+    case HWY_SSSE3:
+      return "ssse3";
+    case HWY_NEON:
+      return "neon";
+    default:
+      return "generic";
+  }
+}
+
+}  // namespace
+
+HWY_EXPORT(kernels);
+
+std::vector<GemmKernels> portable_kernels() {
+  std::vector<GemmKernels> list;
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::GetChosenTarget().Update(target);  // for the call below only
+    list.push_back(HWY_DYNAMIC_DISPATCH(kernels)());
+    list.back().name = isa_of_target(target);
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return list;
+}
+
+}  // namespace longspan::ops::cpu
+#endif
