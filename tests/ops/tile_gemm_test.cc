@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <type_traits>
 #include <vector>
 
 #include "core/buffer.h"
@@ -54,19 +53,7 @@ struct Problem {
 
 template <class T>
 void pack(const GemmKernels& kernels, Problem<T>& problem) {
-  if constexpr (std::is_same_v<T, float>)
-    kernels.pack_f32(problem.b.data(), problem.n, problem.k, problem.n, problem.panels());
-  else
-    kernels.pack_bf16(problem.b.data(), problem.n, problem.k, problem.n, problem.panels());
-}
-
-template <class T>
-void multiply(const GemmKernels& kernels, const T* a, Index lda, const T* packed, float* c, Index ldc,
-              Index m, Index n, Index k, Accumulate accumulate) {
-  if constexpr (std::is_same_v<T, float>)
-    kernels.gemm_f32(a, lda, packed, c, ldc, m, n, k, accumulate);
-  else
-    kernels.gemm_bf16(a, lda, packed, c, ldc, m, n, k, accumulate);
+  kernels.of<T>().pack_b(problem.b.data(), problem.n, problem.k, problem.n, problem.panels());
 }
 
 // Runs the product on a C of `ldc` columns filled with `start` and compares with the oracle; columns n .. ldc
@@ -77,8 +64,8 @@ void expect_product(const GemmKernels& kernels, Problem<T>& problem, Accumulate 
   const std::vector<float> start = random_values<float>(problem.m * ldc, 9);
   std::vector<float> c = start;
   pack(kernels, problem);
-  multiply(kernels, problem.a(0), problem.lda, problem.panels(), c.data(), ldc, problem.m, problem.n,
-           problem.k, accumulate);
+  kernels.of<T>().gemm(problem.a(0), problem.lda, problem.panels(), c.data(), ldc, problem.m, problem.n,
+                       problem.k, accumulate);
   for (Index i = 0; i < problem.m; ++i) {
     for (Index j = 0; j < problem.n; ++j) {
       const size_t at = static_cast<size_t>(i * ldc + j);
@@ -143,10 +130,7 @@ TYPED_TEST(TileGemm, BothPackingsGiveTheSamePanels) {
         Buffer other(problem.packed.size_bytes());
         std::memset(other.data(), 0xff, other.size_bytes());
         auto* panels = static_cast<TypeParam*>(other.data());
-        if constexpr (std::is_same_v<TypeParam, float>)
-          kernels.pack_transposed_f32(transposed.data(), ldb, k, n, panels);
-        else
-          kernels.pack_transposed_bf16(transposed.data(), ldb, k, n, panels);
+        kernels.of<TypeParam>().pack_b_transposed(transposed.data(), ldb, k, n, panels);
         ASSERT_EQ(std::memcmp(other.data(), problem.packed.data(), other.size_bytes()), 0)
             << kernels.name << " n " << n << " k " << k;
       }
@@ -159,13 +143,13 @@ TYPED_TEST(TileGemm, ARowDoesNotDependOnItsNeighbours) {
       Problem<TypeParam> problem(70, n, k, k + 2);
       pack(kernels, problem);
       std::vector<float> all(static_cast<size_t>(70 * n));
-      multiply(kernels, problem.a(0), problem.lda, problem.panels(), all.data(), n, 70, n, k,
-               Accumulate::kNo);
+      kernels.of<TypeParam>().gemm(problem.a(0), problem.lda, problem.panels(), all.data(), n, 70, n, k,
+                                   Accumulate::kNo);
       for (Index m = 1; m <= 70; ++m)
         for (Index first : {Index{0}, 70 - m}) {
           std::vector<float> some(static_cast<size_t>(m * n));
-          multiply(kernels, problem.a(first), problem.lda, problem.panels(), some.data(), n, m, n, k,
-                   Accumulate::kNo);
+          kernels.of<TypeParam>().gemm(problem.a(first), problem.lda, problem.panels(), some.data(), n, m, n,
+                                       k, Accumulate::kNo);
           ASSERT_EQ(std::memcmp(some.data(), all.data() + first * n, some.size() * sizeof(float)), 0)
               << kernels.name << " m " << m << " from row " << first << " k " << k;
         }
@@ -178,10 +162,11 @@ TYPED_TEST(TileGemm, AColumnDoesNotDependOnTheNumberOfColumns) {
     Problem<TypeParam> problem(20, n, k, k);
     pack(kernels, problem);
     std::vector<float> all(static_cast<size_t>(20 * n));
-    multiply(kernels, problem.a(0), k, problem.panels(), all.data(), n, 20, n, k, Accumulate::kNo);
+    kernels.of<TypeParam>().gemm(problem.a(0), k, problem.panels(), all.data(), n, 20, n, k, Accumulate::kNo);
     for (Index cols = 1; cols <= n; ++cols) {
       std::vector<float> some(static_cast<size_t>(20 * n));
-      multiply(kernels, problem.a(0), k, problem.panels(), some.data(), n, 20, cols, k, Accumulate::kNo);
+      kernels.of<TypeParam>().gemm(problem.a(0), k, problem.panels(), some.data(), n, 20, cols, k,
+                                   Accumulate::kNo);
       for (Index i = 0; i < 20; ++i)
         ASSERT_EQ(std::memcmp(&some[static_cast<size_t>(i * n)], &all[static_cast<size_t>(i * n)],
                               static_cast<size_t>(cols) * sizeof(float)),
@@ -200,7 +185,7 @@ TYPED_TEST(TileGemm, IsExactWhenEverySumIs) {
       problem.b[i] = TypeParam(static_cast<float>(static_cast<int>(i % 13) - 6));
     pack(kernels, problem);
     std::vector<float> c(static_cast<size_t>(m * n));
-    multiply(kernels, problem.a(0), k, problem.panels(), c.data(), n, m, n, k, Accumulate::kNo);
+    kernels.of<TypeParam>().gemm(problem.a(0), k, problem.panels(), c.data(), n, m, n, k, Accumulate::kNo);
     for (Index i = 0; i < m; ++i)
       for (Index j = 0; j < n; ++j) {
         Index want = 0;
@@ -224,7 +209,7 @@ TYPED_TEST(TileGemm, NanAndInfinityReachTheirRowAndColumnOnly) {
       problem.b[static_cast<size_t>((k - 1) * n + 19)] = TypeParam(-inf);
       pack(kernels, problem);
       std::vector<float> c(static_cast<size_t>(m * n), kUntouched);
-      multiply(kernels, problem.a(0), k, problem.panels(), c.data(), n, m, n, k, Accumulate::kNo);
+      kernels.of<TypeParam>().gemm(problem.a(0), k, problem.panels(), c.data(), n, m, n, k, Accumulate::kNo);
       for (Index i = 0; i < m; ++i)
         for (Index j = 0; j < n; ++j) {
           const float got = c[static_cast<size_t>(i * n + j)];
@@ -244,10 +229,12 @@ TEST(GemmKernels, EveryInstructionSetHasEveryFunction) {
   ASSERT_FALSE(available_kernels().empty());
   for (const GemmKernels& kernels : available_kernels()) {
     EXPECT_FALSE(kernels.name.empty());
-    EXPECT_NE(kernels.gemm_bf16, nullptr) << kernels.name;
-    EXPECT_NE(kernels.gemm_f32, nullptr) << kernels.name;
-    EXPECT_NE(kernels.pack_bf16, nullptr) << kernels.name;
-    EXPECT_NE(kernels.pack_transposed_bf16, nullptr) << kernels.name;
+    EXPECT_NE(kernels.for_bf16.gemm, nullptr) << kernels.name;
+    EXPECT_NE(kernels.for_bf16.pack_b, nullptr) << kernels.name;
+    EXPECT_NE(kernels.for_bf16.pack_b_transposed, nullptr) << kernels.name;
+    EXPECT_NE(kernels.for_float.gemm, nullptr) << kernels.name;
+    EXPECT_NE(kernels.for_float.pack_b, nullptr) << kernels.name;
+    EXPECT_NE(kernels.for_float.pack_b_transposed, nullptr) << kernels.name;
   }
   RecordProperty("isas", static_cast<int>(available_kernels().size()));
 }

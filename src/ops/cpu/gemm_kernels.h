@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "ops/cpu/tile_gemm.h"
@@ -16,14 +17,25 @@ template <class T>
 using PackFn = void (*)(const T* b, Index ldb, Index k, Index n, T* packed);
 
 // Every function has the contract of its namesake in tile_gemm.h.
+template <class T>
+struct TypedKernels {
+  GemmFn<T> gemm = nullptr;
+  PackFn<T> pack_b = nullptr;
+  PackFn<T> pack_b_transposed = nullptr;
+};
+
 struct GemmKernels {
   std::string_view name;  // the value of LONGSPAN_CPU_ISA that asks for it
-  GemmFn<bf16> gemm_bf16 = nullptr;
-  GemmFn<float> gemm_f32 = nullptr;
-  PackFn<bf16> pack_bf16 = nullptr;
-  PackFn<float> pack_f32 = nullptr;
-  PackFn<bf16> pack_transposed_bf16 = nullptr;
-  PackFn<float> pack_transposed_f32 = nullptr;
+  TypedKernels<bf16> for_bf16;
+  TypedKernels<float> for_float;
+
+  template <class T>
+  const TypedKernels<T>& of() const {
+    if constexpr (std::is_same_v<T, float>)
+      return for_float;
+    else
+      return for_bf16;
+  }
 };
 
 // What this build and this processor can run, best first; the last one always runs.

@@ -15,7 +15,7 @@ std::vector<GemmKernels> find_kernels() {
     if (gemm_bf16 == nullptr) return;
     list.insert(list.begin(), list.front());
     list.front().name = name;
-    list.front().gemm_bf16 = gemm_bf16;
+    list.front().for_bf16.gemm = gemm_bf16;
   };
   prefer("avx512bf16", avx512bf16_gemm());
   prefer("amx", amx_gemm());
@@ -46,31 +46,27 @@ const GemmKernels& chosen_kernels() {
   return chosen;
 }
 
-template <>
-void pack_b(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
-  chosen_kernels().pack_bf16(b, ldb, k, n, packed);
+template <class T>
+void pack_b(const T* b, Index ldb, Index k, Index n, T* packed) {
+  chosen_kernels().of<T>().pack_b(b, ldb, k, n, packed);
 }
-template <>
-void pack_b(const float* b, Index ldb, Index k, Index n, float* packed) {
-  chosen_kernels().pack_f32(b, ldb, k, n, packed);
+
+template <class T>
+void pack_b_transposed(const T* bt, Index ldb, Index k, Index n, T* packed) {
+  chosen_kernels().of<T>().pack_b_transposed(bt, ldb, k, n, packed);
 }
-template <>
-void pack_b_transposed(const bf16* bt, Index ldb, Index k, Index n, bf16* packed) {
-  chosen_kernels().pack_transposed_bf16(bt, ldb, k, n, packed);
-}
-template <>
-void pack_b_transposed(const float* bt, Index ldb, Index k, Index n, float* packed) {
-  chosen_kernels().pack_transposed_f32(bt, ldb, k, n, packed);
-}
-template <>
-void gemm(const bf16* a, Index lda, const bf16* packed, float* c, Index ldc, Index m, Index n, Index k,
+
+template <class T>
+void gemm(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k,
           Accumulate accumulate) {
-  chosen_kernels().gemm_bf16(a, lda, packed, c, ldc, m, n, k, accumulate);
+  chosen_kernels().of<T>().gemm(a, lda, packed, c, ldc, m, n, k, accumulate);
 }
-template <>
-void gemm(const float* a, Index lda, const float* packed, float* c, Index ldc, Index m, Index n, Index k,
-          Accumulate accumulate) {
-  chosen_kernels().gemm_f32(a, lda, packed, c, ldc, m, n, k, accumulate);
-}
+
+template void pack_b<bf16>(const bf16*, Index, Index, Index, bf16*);
+template void pack_b<float>(const float*, Index, Index, Index, float*);
+template void pack_b_transposed<bf16>(const bf16*, Index, Index, Index, bf16*);
+template void pack_b_transposed<float>(const float*, Index, Index, Index, float*);
+template void gemm<bf16>(const bf16*, Index, const bf16*, float*, Index, Index, Index, Index, Accumulate);
+template void gemm<float>(const float*, Index, const float*, float*, Index, Index, Index, Index, Accumulate);
 
 }  // namespace longspan::ops::cpu

@@ -183,7 +183,7 @@ void product(const T* a, Index lda, const T* packed, float* c, Index ldc, Index 
 }
 
 // Two rows of bf16 B become one row of pairs.
-void pack_bf16(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
+void pack(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
   const DU du;
   const hn::Rebind<uint16_t, DU> d16;
   const Index depth = packed_elements<bf16>(k, kPanelCols) / kPanelCols;
@@ -209,7 +209,7 @@ void pack_bf16(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
   }
 }
 
-void pack_f32(const float* b, Index ldb, Index k, Index n, float* packed) {
+void pack(const float* b, Index ldb, Index k, Index n, float* packed) {
   for (Index j = 0; j < n; j += kPanelCols) {
     float* panel = packed + j * k;
     const Index cols = std::min(n - j, kPanelCols);
@@ -267,12 +267,8 @@ void pack_transposed(const T* bt, Index ldb, Index k, Index n, T* packed) {
 
 GemmKernels kernels() {
   return {.name = {},
-          .gemm_bf16 = product<bf16>,
-          .gemm_f32 = product<float>,
-          .pack_bf16 = pack_bf16,
-          .pack_f32 = pack_f32,
-          .pack_transposed_bf16 = pack_transposed<bf16>,
-          .pack_transposed_f32 = pack_transposed<float>};
+          .for_bf16 = {product<bf16>, pack, pack_transposed<bf16>},
+          .for_float = {product<float>, pack, pack_transposed<float>}};
 }
 
 }  // namespace
