@@ -15,11 +15,12 @@
 namespace longspan::cache {
 
 struct CacheCapacity {
-  int32_t num_pages = 0;        // device pages, see MemoryPlan
-  int32_t num_state_slots = 0;  // split layout only
-  int32_t num_host_pages = 0;   // for sequences swapped out; 0: preemption replays instead
-  int32_t num_host_slots = 0;   // split layout only
-  int32_t max_pinned_pages = 0;
+  int32_t num_pages = 0;         // device pages, see MemoryPlan
+  int32_t num_state_slots = 0;   // split layout only
+  int32_t num_host_pages = 0;    // for sequences swapped out; 0: preemption replays instead
+  int32_t num_host_slots = 0;    // split layout only
+  int32_t max_pinned_pages = 0;  // these never come back for others while pinned
+  int32_t max_pinned_slots = 0;  // split layout only
 };
 
 class CacheMemory {

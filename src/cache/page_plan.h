@@ -11,6 +11,10 @@
 
 namespace longspan::cache {
 
+// Tokens of one chunk of the state layers' prefill. Prefill work is cut, and states are kept, at multiples of
+// it.
+inline constexpr int64_t kGrid = 64;
+
 enum class LayerKind : uint8_t {
   kAttention,
   kState
@@ -96,15 +100,14 @@ struct PagePlan {
   int64_t state_page_bytes = 0;      // of one layer; unified: attention_page_bytes
   double state_padding_percent = 0;  // 100 * (state_page_bytes - state.size_bytes) / state.size_bytes
 
-  std::vector<LayerGroup> groups;  // the attention group (if any) first
+  std::vector<LayerGroup> groups;  // the attention group first
   std::vector<LayerPlace> places;  // [num_layers]
   int32_t num_layer_tensors = 0;   // of the page pool: one [num_pages, attention_page_bytes] each
   int32_t num_state_tensors = 0;   // of the slot pool: one [num_slots, state_page_bytes] each; 0 when unified
 
   int64_t v_plane_offset() const { return attention_page_bytes / 2; }  // bytes from a page's start to V
-  int32_t num_state_groups() const;  // pages (unified) or slots (split) that one state takes
-  bool has_attention() const { return !groups.empty() && groups.front().kind == LayerKind::kAttention; }
-  int64_t pages_for(int64_t num_tokens) const;  // attention pages, rounded up; 0 without attention layers
+  int32_t num_state_groups() const;             // pages (unified) or slots (split) that one state takes
+  int64_t pages_for(int64_t num_tokens) const;  // attention pages, rounded up
 };
 
 // unified, caching off: align * ceil(state_bytes / (align * kv_bytes_per_token))

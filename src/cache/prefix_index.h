@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ struct PrefixHit {
   Page partial;             // holds the last num_tokens % page_tokens tokens; copy it, do not write to it
   StateSlot state;          // copy it; empty in a dense model
   PrefixMiss miss = PrefixMiss::kNoKv;
-  std::vector<int32_t> path;  // the index's own: nodes from the root, valid until the next insert or evict
+  std::vector<int32_t> path;  // the index's own: nodes from the root, alive while the hit is held
 };
 
 struct PrefixStats {
@@ -49,10 +50,10 @@ struct PrefixStats {
 
 struct PrefixIndexOptions {
   int64_t page_tokens = 0;
-  bool needs_state = true;    // false: dense model, every page boundary is a hit
-  int64_t min_boundary = 64;  // tokens; the smallest boundary anyone inserts, to tell kTooShort from kNoKv
-  int32_t max_nodes = 0;      // limit of the index's own size; the oldest leaf makes room
-  int key_bits = 128;         // fewer only to provoke collisions in tests
+  bool needs_state = true;   // false: dense model, every page boundary is a hit
+  int64_t min_boundary = 1;  // tokens; the smallest boundary anyone inserts, to tell kTooShort from kNoKv
+  int32_t max_nodes = 0;     // limit of the index's own size; when full, what is new is not remembered
+  int key_bits = 128;        // fewer only to provoke collisions in tests
 };
 
 class PrefixIndex {
@@ -98,25 +99,32 @@ class PrefixIndex {
     std::list<int32_t>::iterator state_order;  // in state_order_, while there is a state
     uint64_t used_at = 0;
     uint64_t state_used_at = 0;
-    bool live = false;
   };
   struct KeyHash {
     size_t operator()(const PrefixKey& key) const { return static_cast<size_t>(key.low ^ key.high); }
   };
 
+  static std::span<const int32_t> between(std::span<const int32_t> tokens, int64_t begin, int64_t end);
   PrefixKey narrow_key(PrefixKey key) const;
   int32_t find_root(std::string_view salt) const;
   int32_t find_child(int32_t parent, PrefixKey key, std::span<const int32_t> tokens) const;
-  int32_t add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens, const Page* page);
-  void remove_node(int32_t node);
-  void set_state(int32_t node, StateSlot state);
-  void drop_state(int32_t node);
+  int64_t next_boundary(int64_t from, int64_t begin, int64_t end) const;
+  void hold(PrefixHit& hit, std::vector<int32_t> path, bool last_is_partial) const;
+  int32_t take_slot();  // -1 when max_nodes are in use
+  int32_t add_root(std::string_view salt);
+  int32_t add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens, const Page& page);
+  void remove_node(int32_t index);
+  void set_state(int32_t index, StateSlot state);
+  void drop_state(int32_t index);
+  void touch(int32_t index);
+  void touch_state(int32_t index);
   bool is_evictable(const Page& page) const;
 
   PrefixIndexOptions options_;
   std::vector<Node> nodes_;  // slots; free_ lists the unused ones
   std::vector<int32_t> free_;
   std::unordered_multimap<PrefixKey, int32_t, KeyHash> by_key_;
+  std::map<std::string, int32_t, std::less<>> roots_;  // by salt
   std::vector<int32_t> num_partial_at_;  // [page_tokens]: partial nodes that end at this offset of their page
   std::list<int32_t> page_order_;        // least recently used first
   std::list<int32_t> state_order_;

@@ -52,7 +52,7 @@ struct Sampled {
   bool stop = false;  // the answer ends with this token
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+enum class FinishReason : uint8_t { kStop, kLength };
 
 struct Finished {
   SeqId id = 0;
@@ -82,11 +82,14 @@ class Scheduler {
 
   Admission add(Request request);
   // prefill_tokens_per_ms: the caller's estimate, for max_decode_stall_ms; 0: unknown, no limit.
-  // The plan is valid until the next call; an empty one says that nothing is left to run.
+  // The plan is valid until the next call; an empty one says that there is nothing to run, and needs no
+  // complete().
   const StepPlan& plan_step(double prefill_tokens_per_ms = 0);
-  // The step was run: `sampled` has one entry for each row with sample set, in any order. Returns who ended.
+  // The step was run: `sampled` has one entry for each row with sample set, in any order; a cancelled
+  // sequence's may be missing. Returns who ended; valid until the next call.
   std::span<const Finished> complete(std::span<const Sampled> sampled);
-  // Frees the sequence at once, or at the end of the step that is under way. False when the id is not live.
+  // Frees the sequence at once, or at the end of the step that is under way; it is not reported as finished.
+  // False when the id is not live.
   bool cancel(SeqId id);
 
   bool has_work() const { return !sequences_.empty(); }
@@ -97,28 +100,76 @@ class Scheduler {
   SchedulerStats stats() const;
 
  private:
+  struct Pick {
+    Sequence* seq = nullptr;
+    int32_t q_len = 0;
+  };
   // A checkpoint that the step under way writes.
   struct PendingCheckpoint {
-    SeqId id = 0;
+    Sequence* seq = nullptr;
     cache::StateSlot state;
   };
-  enum class Outcome : uint8_t { kDone, kBlocked };
 
-  // The parts of plan_step, in order. See scheduler.cc, admit.cc and preempt.cc.
-  void plan_decodes();
-  void plan_prefills();
-  void plan_admissions();
+  // scheduler.cc: the parts of plan_step, in order, and of complete.
+  void begin_step(double prefill_tokens_per_ms);
+  void pick_decodes();
+  void pick_prefills();
+  void pick_prefill(Sequence& seq, int64_t q_len);
   void arrange_rows();
+  void gather_rows(std::span<const Pick> picks, int32_t first_row);
+  void swap_rows(int32_t a, int32_t b);
   void emit_rows();
+  void plan_checkpoints(Sequence& seq, int64_t end);
+  void advance();
+  void append(const Sampled& sampled);
+  void index_pages(Sequence& seq);
+  int64_t room() const;
+  int64_t chunk_of(int64_t num_computed, int64_t num_prompt) const;
+  void drop(SeqId id);
+
+  // admit.cc: from waiting to running.
+  void pick_admissions();
+  bool admit(Sequence& seq);
+  bool admit_waiting(Sequence& seq, bool use_index);
+  bool admit_swapped(Sequence& seq);
+  bool block(const Sequence& seq);
+  void copy_hit(cache::PrefixHit hit, Sequence& seq);
+  void start(Sequence& seq);
+
+  // preempt.cc: from running to waiting.
+  bool grow(Sequence& seq);
+  void preempt(Sequence& seq);
+  bool swap_out(Sequence& seq);
+  void stop(Sequence& seq);
 
   cache::PagePlan plan_;
   SchedulerOptions options_;
+  int64_t checkpoint_tokens_ = 0;  // states are kept at multiples of it, and at a prompt's last grid point
   cache::CacheMemory memory_;
-  std::vector<cache::BlockTable> tables_;  // [num_groups]
-  std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
-  std::map<int64_t, Sequence*> waiting_;  // kWaiting and kSwapped, by rank
-  std::map<int64_t, Sequence*> running_;  // by rank
+  std::vector<cache::BlockTable>
+      tables_;  // [num_groups]: attention [max_num_seqs, pages], states [max_num_seqs, 1]
+  std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;  // all live ones
+  std::map<Rank, Sequence*> waiting_;                               // kWaiting and kSwapped
+  std::map<Rank, Sequence*> running_;
+  std::vector<Sequence*> rows_;        // [max_num_seqs], null where free
+  const Sequence* blocked_ = nullptr;  // first in waiting_, and no room for it until somebody stops
+  int64_t num_arrivals_ = 0;
+
+  // The step under way.
   StepPlan step_;
+  bool in_step_ = false;
+  bool preempted_ = false;        // in this step: then nobody is admitted
+  bool prefill_starved_ = false;  // decode rows left no room for a grid chunk: the next step reserves it
+  int64_t prefill_limit_ = 0;     // tokens, from max_decode_stall_ms
+  std::vector<Sequence*> order_;  // running_ when the step began
+  std::vector<Pick> decodes_;
+  std::vector<Pick> prefills_;
+  std::vector<PendingCheckpoint> checkpoints_;
+  std::vector<cache::Page> held_;  // sources of the step's copies
+  std::vector<uint8_t> is_taken_;  // [max_num_seqs], scratch of gather_rows
+  std::vector<SeqId> cancelled_;
+  std::vector<Finished> finished_;
+  SchedulerStats stats_;
 };
 
 }  // namespace longspan::schedule

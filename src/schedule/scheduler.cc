@@ -1,0 +1,336 @@
+// The step: pick decode rows, then prefill chunks, then newcomers; put them in rows; afterwards advance them.
+#include "schedule/scheduler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace longspan::schedule {
+namespace {
+
+int64_t floor_grid(int64_t num_tokens) { return num_tokens / kGrid * kGrid; }
+
+void check(const SchedulerOptions& options) {
+  if (options.max_num_batched_tokens < kGrid)
+    fail(ErrorKind::kInvalid, "[scheduler] max_num_batched_tokens is {}, need at least {}",
+         options.max_num_batched_tokens, kGrid);
+  if (options.max_num_seqs < 1 || options.max_num_seqs > options.max_num_batched_tokens)
+    fail(ErrorKind::kInvalid, "[scheduler] max_num_seqs is {}, need 1 to {} (max_num_batched_tokens)",
+         options.max_num_seqs, options.max_num_batched_tokens);
+  if (options.max_model_len < 2)
+    fail(ErrorKind::kInvalid, "[scheduler] max_model_len is {}, need at least 2", options.max_model_len);
+  if (options.max_decode_stall_ms < 0)
+    fail(ErrorKind::kInvalid, "[scheduler] max_decode_stall_ms is {}, need at least 0",
+         options.max_decode_stall_ms);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const cache::PagePlan& plan, const cache::CacheCapacity& capacity,
+                     const SchedulerOptions& options)
+    : plan_(plan), options_(options), memory_(plan, capacity) {
+  check(options);
+  const int64_t boundary = std::lcm(plan.page_tokens, kGrid);  // 832: every page; 784: every fourth
+  checkpoint_tokens_ =
+      boundary * std::max<int64_t>(1, (options.min_checkpoint_tokens + boundary - 1) / boundary);
+  const int32_t max_pages = static_cast<int32_t>(plan.pages_for(options.max_model_len));
+  for (const cache::LayerGroup& group : plan.groups)
+    tables_.emplace_back(options.max_num_seqs, group.kind == cache::LayerKind::kAttention ? max_pages : 1);
+  const size_t num_rows = static_cast<size_t>(options.max_num_seqs);
+  rows_.resize(num_rows, nullptr);
+  is_taken_.resize(num_rows, 0);
+  order_.reserve(num_rows);
+  decodes_.reserve(num_rows);
+  prefills_.reserve(num_rows);
+  finished_.reserve(num_rows);
+  step_.seqs.reserve(num_rows);
+  step_.checkpoints.resize(plan.groups.size());
+}
+
+Admission Scheduler::add(Request request) {
+  const int64_t num_prompt = std::ssize(request.prompt);
+  if (num_prompt == 0 || request.max_new_tokens < 1) return Admission::kEmpty;
+  if (request.max_new_tokens > options_.max_model_len - num_prompt) return Admission::kTooLong;
+  if (!memory_.can_ever_fit(plan_.pages_for(num_prompt + request.max_new_tokens), 1))
+    return Admission::kNeverFits;
+  if (std::ssize(waiting_) >= options_.max_waiting) return Admission::kQueueFull;
+  if (sequences_.contains(request.id)) return Admission::kDuplicate;
+
+  auto seq = std::make_unique<Sequence>();
+  seq->id = request.id;
+  seq->tokens = std::move(request.prompt);
+  seq->tokens.reserve(static_cast<size_t>(num_prompt + request.max_new_tokens));
+  seq->num_prompt = num_prompt;
+  seq->max_new_tokens = request.max_new_tokens;
+  seq->cache_salt = std::move(request.cache_salt);
+  const int64_t priority = std::clamp(request.priority, -kMaxPriority, kMaxPriority);
+  seq->rank = {.key = num_arrivals_ + priority * kPriorityStep, .arrival = num_arrivals_};
+  ++num_arrivals_;
+  waiting_.emplace(seq->rank, seq.get());
+  sequences_.emplace(seq->id, std::move(seq));
+  return Admission::kAccepted;
+}
+
+// ---- Planning.
+
+const StepPlan& Scheduler::plan_step(double prefill_tokens_per_ms) {
+  CHECK_MSG(!in_step_, "[scheduler] plan_step before complete");
+  begin_step(prefill_tokens_per_ms);
+  pick_decodes();
+  pick_prefills();
+  if (!preempted_) pick_admissions();
+  arrange_rows();
+  emit_rows();
+  CHECK_MSG(!step_.seqs.empty() || step_.swap_out.empty(), "[scheduler] preempted the only sequence");
+  in_step_ = !step_.seqs.empty();
+  stats_.num_steps += in_step_;
+  return step_;
+}
+
+void Scheduler::begin_step(double prefill_tokens_per_ms) {
+  step_.swap_out.clear();
+  step_.swap_in.clear();
+  step_.copies.clear();
+  step_.seqs.clear();
+  step_.num_decode_seqs = 0;
+  step_.num_tokens = 0;
+  for (std::vector<CheckpointWrite>& writes : step_.checkpoints) writes.clear();
+  decodes_.clear();
+  prefills_.clear();
+  preempted_ = false;
+  order_.clear();
+  for (const auto& [rank, seq] : running_) order_.push_back(seq);
+
+  prefill_limit_ = options_.max_num_batched_tokens;
+  const bool any_decode =
+      std::any_of(order_.begin(), order_.end(), [](const Sequence* seq) { return !seq->in_prefill(); });
+  if (any_decode && options_.max_decode_stall_ms > 0 && prefill_tokens_per_ms > 0) {
+    const double limit = std::min(prefill_tokens_per_ms * options_.max_decode_stall_ms, 1e9);
+    prefill_limit_ = std::clamp(floor_grid(static_cast<int64_t>(limit)), kGrid, prefill_limit_);
+  }
+}
+
+void Scheduler::pick_decodes() {
+  // Where decode rows fill the budget, every other step keeps one grid chunk free for whoever prefills.
+  const int64_t limit = options_.max_num_batched_tokens - (prefill_starved_ ? kGrid : 0);
+  for (Sequence* seq : order_) {
+    if (seq->status != SeqStatus::kRunning || seq->in_prefill()) continue;
+    if (step_.num_tokens >= limit) break;
+    if (!grow(*seq)) continue;
+    decodes_.push_back({seq, 1});
+    ++step_.num_tokens;
+  }
+  prefill_starved_ = false;
+}
+
+// Tokens that this step may still prefill.
+int64_t Scheduler::room() const {
+  return std::min(prefill_limit_, options_.max_num_batched_tokens - step_.num_tokens);
+}
+
+// Tokens of the next prefill chunk: to the end of the prompt, or to the last grid point within room(). 0:
+// none.
+int64_t Scheduler::chunk_of(int64_t num_computed, int64_t num_prompt) const {
+  const int64_t end = num_computed + room();
+  if (end >= num_prompt) return num_prompt - num_computed;
+  return std::max<int64_t>(floor_grid(end) - num_computed, 0);
+}
+
+void Scheduler::pick_prefills() {
+  for (Sequence* seq : order_) {
+    if (seq->status != SeqStatus::kRunning || !seq->in_prefill()) continue;
+    const int64_t q_len = chunk_of(seq->num_computed, seq->num_prompt);
+    if (q_len == 0) {
+      prefill_starved_ = prefills_.empty() && !decodes_.empty();
+      continue;
+    }
+    pick_prefill(*seq, q_len);
+  }
+}
+
+void Scheduler::pick_prefill(Sequence& seq, int64_t q_len) {
+  prefills_.push_back({&seq, static_cast<int32_t>(q_len)});
+  step_.num_tokens += static_cast<int32_t>(q_len);
+  prefill_limit_ -= q_len;
+}
+
+// ---- Rows. A batch row is a table row: decode rows, then prefill rows, then those who wait this step out.
+
+void Scheduler::arrange_rows() {
+  gather_rows(decodes_, 0);
+  gather_rows(prefills_, static_cast<int32_t>(decodes_.size()));
+}
+
+// Brings the picks to rows first_row .. first_row + n - 1, moving only those that are elsewhere.
+void Scheduler::gather_rows(std::span<const Pick> picks, int32_t first_row) {
+  const int32_t end_row = first_row + static_cast<int32_t>(picks.size());
+  const auto is_inside = [&](const Pick& pick) {
+    return pick.seq->row >= first_row && pick.seq->row < end_row;
+  };
+  std::fill(is_taken_.begin() + first_row, is_taken_.begin() + end_row, uint8_t{0});
+  for (const Pick& pick : picks)
+    if (is_inside(pick)) is_taken_[static_cast<size_t>(pick.seq->row)] = 1;
+  int32_t hole = first_row;
+  for (const Pick& pick : picks) {
+    if (is_inside(pick)) continue;
+    while (is_taken_[static_cast<size_t>(hole)]) ++hole;
+    swap_rows(pick.seq->row, hole++);
+  }
+}
+
+void Scheduler::swap_rows(int32_t a, int32_t b) {
+  std::swap(rows_[static_cast<size_t>(a)], rows_[static_cast<size_t>(b)]);
+  for (const int32_t row : {a, b})
+    if (Sequence* seq = rows_[static_cast<size_t>(row)]) seq->row = row;
+  for (cache::BlockTable& table : tables_) table.swap_rows(a, b);
+}
+
+void Scheduler::emit_rows() {
+  step_.num_decode_seqs = static_cast<int32_t>(decodes_.size());
+  step_.seqs.resize(decodes_.size() + prefills_.size());
+  const auto emit = [&](const Pick& pick, bool is_prefill) {
+    const Sequence& seq = *pick.seq;
+    const int64_t end = seq.num_computed + pick.q_len;
+    const std::span<const int32_t> tokens = seq.tokens;
+    step_.seqs[static_cast<size_t>(seq.row)] = {
+        .id = seq.id,
+        .q_len = pick.q_len,
+        .context_len = static_cast<int32_t>(seq.num_computed),
+        .is_prefill = is_prefill,
+        .sample = end == seq.num_tokens(),
+        .tokens = tokens.subspan(static_cast<size_t>(seq.num_computed), static_cast<size_t>(pick.q_len))};
+    (is_prefill ? stats_.num_prefill_tokens : stats_.num_decode_tokens) += pick.q_len;
+    stats_.num_replayed_tokens += std::max<int64_t>(std::min(end, seq.num_known) - seq.num_computed, 0);
+  };
+  for (const Pick& pick : decodes_) emit(pick, /*is_prefill=*/false);
+  for (const Pick& pick : prefills_) {
+    emit(pick, /*is_prefill=*/true);
+    plan_checkpoints(*pick.seq, pick.seq->num_computed + pick.q_len);
+  }
+}
+
+// States worth keeping in the chunk that ends at `end`. A checkpoint is a luxury: no page, no checkpoint.
+void Scheduler::plan_checkpoints(Sequence& seq, int64_t end) {
+  if (!memory_.index() || plan_.num_state_groups() == 0) return;
+  const int64_t last_grid =
+      floor_grid(seq.num_prompt - 1);  // so that the same prompt again has a token to compute
+  for (int64_t at = floor_grid(seq.num_computed) + kGrid; at <= end; at += kGrid) {
+    if (at % checkpoint_tokens_ != 0 && at != last_grid) continue;
+    std::optional<cache::StateSlot> state = memory_.allocate_state();
+    if (!state) {
+      ++stats_.num_skipped_checkpoints;
+      continue;
+    }
+    state->num_tokens = at;
+    for (size_t i = 0; i < state->pages.size(); ++i)
+      step_.checkpoints[i + 1].push_back(
+          {.row = seq.row, .num_tokens = static_cast<int32_t>(at), .page = state->pages[i].id()});
+    checkpoints_.push_back({&seq, std::move(*state)});
+  }
+}
+
+// ---- After the step.
+
+std::span<const Finished> Scheduler::complete(std::span<const Sampled> sampled) {
+  finished_.clear();
+  if (!in_step_) return finished_;
+  in_step_ = false;
+  held_.clear();
+  advance();
+  for (const Sampled& token : sampled) append(token);
+  for (const SeqId id : cancelled_) drop(id);
+  cancelled_.clear();
+  for (const auto& [rank, seq] : running_)
+    CHECK_MSG(seq->num_computed < seq->num_tokens(), "[scheduler] sequence {} got no token", seq->id);
+  return finished_;
+}
+
+// What the step computed is in the cache now.
+void Scheduler::advance() {
+  for (const std::vector<Pick>* picks : {&decodes_, &prefills_}) {
+    for (const Pick& pick : *picks) {
+      pick.seq->num_computed += pick.q_len;
+      pick.seq->state.num_tokens = pick.seq->num_computed;
+    }
+  }
+  for (PendingCheckpoint& checkpoint : checkpoints_) {
+    const Sequence& seq = *checkpoint.seq;
+    const std::span<const int32_t> tokens = seq.tokens;
+    const size_t num_tokens = static_cast<size_t>(checkpoint.state.num_tokens);
+    memory_.index()->insert(seq.cache_salt, tokens.first(num_tokens), seq.pages, std::move(checkpoint.state));
+  }
+  checkpoints_.clear();
+  if (!memory_.index()) return;
+  for (const Pick& pick : prefills_) index_pages(*pick.seq);
+}
+
+// Tells the index of the prompt's full pages. Beyond the last grid point a hybrid prompt was computed in a
+// cut-off chunk, which another prompt would not have: that is not shared.
+void Scheduler::index_pages(Sequence& seq) {
+  const bool has_state = plan_.num_state_groups() > 0;
+  const int64_t exact = std::min(seq.num_computed, has_state ? floor_grid(seq.num_prompt) : seq.num_prompt);
+  const int64_t full = exact / plan_.page_tokens * plan_.page_tokens;
+  if (full <= seq.num_indexed) return;
+  const std::span<const int32_t> tokens = seq.tokens;
+  memory_.index()->insert(seq.cache_salt, tokens.first(static_cast<size_t>(full)), seq.pages);
+  seq.num_indexed = full;
+}
+
+void Scheduler::append(const Sampled& sampled) {
+  const auto entry = sequences_.find(sampled.id);
+  if (entry == sequences_.end() || entry->second->cancelled) return;
+  Sequence& seq = *entry->second;
+  CHECK_MSG(seq.status == SeqStatus::kRunning && seq.num_computed == seq.num_tokens(),
+            "[scheduler] a token for sequence {}, which did not ask for one", seq.id);
+  seq.tokens.push_back(sampled.token);
+  const bool is_full = seq.num_generated() == seq.max_new_tokens;
+  if (!sampled.stop && !is_full) return;
+  if (options_.reuse_decoded && memory_.index()) {
+    const std::span<const int32_t> computed =
+        std::span<const int32_t>(seq.tokens).first(static_cast<size_t>(seq.num_computed));
+    memory_.index()->insert(seq.cache_salt, computed, seq.pages, std::move(seq.state));
+  }
+  const FinishReason reason = sampled.stop ? FinishReason::kStop : FinishReason::kLength;
+  finished_.push_back({.id = seq.id, .reason = reason, .num_cached = seq.num_cached});
+  drop(seq.id);
+}
+
+// ---- The end of a sequence.
+
+bool Scheduler::cancel(SeqId id) {
+  const auto entry = sequences_.find(id);
+  if (entry == sequences_.end() || entry->second->cancelled) return false;
+  if (!in_step_) {
+    drop(id);
+    return true;
+  }
+  entry->second->cancelled = true;  // the device may be writing its pages
+  cancelled_.push_back(id);
+  return true;
+}
+
+void Scheduler::drop(SeqId id) {
+  const auto entry = sequences_.find(id);
+  Sequence& seq = *entry->second;
+  if (seq.status == SeqStatus::kRunning) stop(seq);
+  waiting_.erase(seq.rank);
+  sequences_.erase(entry);  // the handles free its pages
+  blocked_ = nullptr;
+}
+
+const Sequence* Scheduler::find(SeqId id) const {
+  const auto entry = sequences_.find(id);
+  return entry == sequences_.end() ? nullptr : entry->second.get();
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = stats_;
+  stats.num_running = static_cast<int32_t>(running_.size());
+  for (const auto& [rank, seq] : waiting_)
+    ++(seq->status == SeqStatus::kSwapped ? stats.num_swapped : stats.num_waiting);
+  return stats;
+}
+
+}  // namespace longspan::schedule
