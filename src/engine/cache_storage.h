@@ -1,0 +1,46 @@
+// The memory behind the page plan: one buffer a layer tensor, device and host side, and copies of whole
+// pages.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cache/cache_memory.h"
+#include "cache/page_plan.h"
+#include "core/buffer.h"
+#include "model/step.h"
+#include "schedule/step_plan.h"
+
+namespace longspan::engine {
+
+class CacheStorage final {
+ public:
+  // Throws kExhausted when there is no memory. Pages are touched, and so become resident, on first use.
+  CacheStorage(const cache::PagePlan& plan, const cache::CacheSpec& spec,
+               const cache::CacheCapacity& capacity);
+
+  const model::CacheViews& views() const { return views_; }
+  size_t size_bytes() const;
+
+  // The order of a step: out, in, copies.
+  void swap_out(std::span<const schedule::PageCopy> copies);    // device page to host page
+  void swap_in(std::span<const schedule::PageCopy> copies);     // host page to device page
+  void copy_pages(std::span<const schedule::PageCopy> copies);  // device to device
+
+ private:
+  // One side's tensors: pages[i] and slots[i] are layer tensor i.
+  struct Side {
+    std::vector<Buffer> pages;
+    std::vector<Buffer> slots;  // split layout only
+  };
+
+  static Side make_side(const cache::PagePlan& plan, int32_t num_pages, int32_t num_slots);
+  void copy(const Side& from, const Side& to, std::span<const schedule::PageCopy> copies) const;
+
+  cache::PagePlan plan_;
+  Side device_;
+  Side host_;
+  model::CacheViews views_;
+};
+
+}  // namespace longspan::engine

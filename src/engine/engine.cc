@@ -1,0 +1,310 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <condition_variable>
+
+#include "core/log.h"
+#include "core/units.h"
+#include "ops/cpu/backend.h"
+#include "ops/reference/backend.h"
+
+namespace longspan::engine {
+namespace {
+
+constexpr double kRateSmoothing = 0.3;  // weight of the newest prefill step in the estimate of its speed
+
+std::vector<int32_t> stop_ids(const GenerateRequest& request, const std::vector<int32_t>& eos_ids) {
+  std::vector<int32_t> ids = request.stop_token_ids;
+  if (!request.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void check_ids(const std::vector<int32_t>& ids, int64_t vocab_size, const char* what) {
+  for (int32_t id : ids)
+    if (id < 0 || id >= vocab_size)
+      fail(ErrorKind::kInvalid, "{}: got token id {}, need 0 to {}", what, id, vocab_size - 1);
+}
+
+const char* refusal(schedule::Admission admission) {
+  switch (admission) {
+    case schedule::Admission::kNeverFits:
+      return "the request needs more cache pages than there are";
+    case schedule::Admission::kQueueFull:
+      return "the request queue is full";
+    case schedule::Admission::kTooLong:
+      return "prompt and answer exceed the maximum context length";
+    default:
+      return "the request was refused";
+  }
+}
+
+int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+struct Engine::Inbox {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::vector<std::pair<schedule::SeqId, std::unique_ptr<Live>>> requests;  // guarded by mutex, as all below
+  std::vector<schedule::SeqId> cancelled;
+  EngineStatus status;
+  bool stop = false;
+
+  void cancel(schedule::SeqId id) {
+    {
+      const std::lock_guard lock(mutex);
+      if (stop) return;
+      cancelled.push_back(id);
+    }
+    wake.notify_one();
+  }
+};
+
+Engine::Engine(const EngineOptions& options) : options_(options), inbox_(std::make_shared<Inbox>()) {
+  load(options);
+  plan_memory(options);
+  warm_up();
+  thread_ = std::thread([this] { thread_main(); });
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->stop = true;
+  }
+  inbox_->wake.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+Response Engine::submit(GenerateRequest request, std::function<void()> on_change) {
+  const auto prompt_len = static_cast<int64_t>(request.prompt.size());
+  if (prompt_len == 0) fail(ErrorKind::kInvalid, "the prompt is empty: need at least one token");
+  check_ids(request.prompt, info_.config.vocab_size, "prompt");
+  check_ids(request.stop_token_ids, info_.config.vocab_size, "stop_token_ids");
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    check_ids({token}, info_.config.vocab_size, "logit_bias");
+  if (prompt_len >= info_.max_model_len)
+    fail(ErrorKind::kInvalid,
+         "this model's maximum context length is {} tokens. However, you requested {} tokens in the prompt",
+         info_.max_model_len, prompt_len);
+  const int64_t room = info_.max_model_len - prompt_len;
+  if (request.max_new_tokens <= 0 || request.max_new_tokens > room) request.max_new_tokens = room;
+
+  const schedule::SeqId id = next_id_.fetch_add(1);
+  auto state = std::make_shared<ResponseState>(request.max_new_tokens);
+  state->on_change = std::move(on_change);
+  auto live = std::make_unique<Live>();
+  live->sampler = SamplerState(request.sampling, request.prompt, info_.config.vocab_size);
+  live->stop_ids = stop_ids(request, info_.eos_ids);
+  live->request = std::move(request);
+  live->response = state;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    if (!inbox_->status.healthy) fail(ErrorKind::kEnvironment, "the engine has stopped after an error");
+    if (static_cast<int64_t>(inbox_->requests.size()) + inbox_->status.schedule.num_waiting >=
+        options_.max_waiting)
+      fail(ErrorKind::kExhausted, "the request queue is full: {} requests wait", options_.max_waiting);
+    inbox_->requests.emplace_back(id, std::move(live));
+  }
+  inbox_->wake.notify_one();
+  return Response(id, std::move(state), [inbox = inbox_](int64_t cancelled) { inbox->cancel(cancelled); });
+}
+
+EngineStatus Engine::status() const {
+  const int64_t started = step_started_ns_.load();
+  const std::lock_guard lock(inbox_->mutex);
+  EngineStatus status = inbox_->status;
+  status.num_inbox = static_cast<int64_t>(inbox_->requests.size());
+  if (started != 0) status.stalled_seconds = static_cast<double>(now_ns() - started) * 1e-9;
+  return status;
+}
+
+// ---- engine thread ----
+
+void Engine::thread_main() {
+  for (;;) {
+    {
+      std::unique_lock lock(inbox_->mutex);
+      inbox_->wake.wait(lock, [&] {
+        return inbox_->stop || !inbox_->requests.empty() || !inbox_->cancelled.empty() ||
+               scheduler_->has_work();
+      });
+      if (inbox_->stop) break;
+    }
+    try {
+      take_inbox();
+      if (scheduler_->has_work()) step();
+    } catch (const std::exception& error) {
+      fail_all(error.what());
+      return;
+    }
+    update_status();
+  }
+  for (auto& [id, live] : live_) live->response->finish(FinishReason::kCancelled, -1, "");
+  const std::lock_guard lock(inbox_->mutex);
+  for (auto& [id, live] : inbox_->requests) live->response->finish(FinishReason::kCancelled, -1, "");
+}
+
+void Engine::take_inbox() {
+  std::vector<std::pair<schedule::SeqId, std::unique_ptr<Live>>> requests;
+  std::vector<schedule::SeqId> cancelled;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    requests.swap(inbox_->requests);
+    cancelled.swap(inbox_->cancelled);
+  }
+  for (auto& [id, live] : requests) admit(id, std::move(live));
+  for (schedule::SeqId id : cancelled)
+    if (live_.contains(id)) {
+      scheduler_->cancel(id);
+      end(id, FinishReason::kCancelled);
+    }
+}
+
+void Engine::admit(schedule::SeqId id, std::unique_ptr<Live> live) {
+  schedule::Request request{.id = id,
+                            .prompt = live->request.prompt,
+                            .max_new_tokens = live->request.max_new_tokens,
+                            .priority = live->request.priority,
+                            .cache_salt = live->request.cache_salt};
+  if (live->request.on_prompt_logits)
+    request.cache_salt += fmt::format("\x1f{}", id);  // a salt of its own: no reuse
+  const schedule::Admission admission = scheduler_->add(std::move(request));
+  Live& kept = *(live_[id] = std::move(live));
+  if (admission != schedule::Admission::kAccepted)
+    end(id, FinishReason::kError, refusal(admission));
+  else
+    kept.request.prompt.clear();  // the scheduler has its own copy
+}
+
+void Engine::step() {
+  const schedule::StepPlan& plan = scheduler_->plan_step(prefill_tokens_per_ms_);
+  if (plan.empty()) return;
+  const Clock::time_point started = Clock::now();
+  step_started_ns_.store(now_ns());
+  run_copies(plan);
+  const auto wants_all = [&](schedule::SeqId id) {
+    const auto found = live_.find(id);
+    return found != live_.end() && found->second->request.on_prompt_logits != nullptr;
+  };
+  const model::StepInputs& inputs = batch_->build(plan, *scheduler_, wants_all, layer_tap_);
+  const TensorView hidden = model_->forward(inputs, storage_->views());
+  sample_rows(plan, inputs, hidden);
+  publish_progress(plan);
+
+  const int64_t num_prefill = plan.num_tokens - plan.num_decode_seqs;
+  if (num_prefill >= schedule::kGrid && plan.num_decode_seqs == 0) {
+    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - started).count();
+    const double rate = static_cast<double>(num_prefill) / std::max(ms, 1e-3);
+    prefill_tokens_per_ms_ +=
+        prefill_tokens_per_ms_ == 0 ? rate : kRateSmoothing * (rate - prefill_tokens_per_ms_);
+  }
+  for (const schedule::Finished& finished : scheduler_->complete(sampled_)) {
+    const auto found = live_.find(finished.id);
+    if (found == live_.end()) continue;  // cancelled, or ended by an error
+    end(finished.id,
+        finished.reason == schedule::FinishReason::kLength ? FinishReason::kLength : FinishReason::kStop);
+  }
+  step_started_ns_.store(0);
+}
+
+void Engine::run_copies(const schedule::StepPlan& plan) {
+  storage_->swap_out(plan.swap_out);
+  storage_->swap_in(plan.swap_in);
+  storage_->copy_pages(plan.copies);
+  for (size_t group = 0; group < info_.page_plan.groups.size(); ++group)
+    scheduler_->table(static_cast<int32_t>(group)).commit([](int32_t, std::span<const int32_t>) {
+    });  // host memory is the device's
+}
+
+void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs,
+                         const TensorView& hidden) {
+  sampled_.clear();
+  const int32_t* rows = inputs.logit_rows.as<int32_t>();
+  const int32_t* starts = inputs.seqs.query_start_loc.as<int32_t>();
+  const Index num_logits = hidden.dim(0);
+  size_t seq_idx = 0;
+  TensorView logits;
+  for (Index i = 0; i < num_logits; ++i) {
+    const Index slice = i % kLogitRows;
+    if (slice == 0) logits = model_->logits(hidden.rows(i, std::min(kLogitRows, num_logits - i)));
+    while (starts[seq_idx + 1] <= rows[i]) ++seq_idx;
+    const schedule::PlannedSeq& seq = plan.seqs[seq_idx];
+    const auto found = live_.find(seq.id);
+    const TensorView row(logits.rows(slice, 1).data, logits.dtype, {info_.config.vocab_size});
+    const Index offset = rows[i] - starts[seq_idx];
+    if (found != live_.end() && found->second->request.on_prompt_logits && seq.is_prefill)
+      found->second->request.on_prompt_logits(seq.context_len + offset, row);
+    if (seq.sample && offset + 1 == seq.q_len) sample_row(seq, row);
+  }
+}
+
+void Engine::sample_row(const schedule::PlannedSeq& seq, const TensorView& logits) {
+  const auto found = live_.find(seq.id);
+  if (found == live_.end()) {  // cancelled while the step ran
+    sampled_.push_back({seq.id, 0, true});
+    return;
+  }
+  Live& live = *found->second;
+  static const std::vector<int32_t> kNone;
+  const bool too_short = live.sampler.num_accepted() < live.request.sampling.min_tokens;
+  SampledToken token =
+      sampler_->sample(logits, live.request.sampling, live.sampler, too_short ? live.stop_ids : kNone);
+  if (!token.finite) {
+    ++num_non_finite_;
+    sampled_.push_back({seq.id, 0, true});
+    end(seq.id, FinishReason::kError, "the model produced logits that are not finite");
+    return;
+  }
+  const bool stop = std::binary_search(live.stop_ids.begin(), live.stop_ids.end(), token.token);
+  live.sampler.accept(token.token);
+  sampled_.push_back({seq.id, token.token, stop});
+  if (stop) {
+    live.stop_token = token.token;
+  } else {
+    ++num_generated_tokens_;
+    live.response->push({token.token, token.logprob, std::move(token.top), Clock::now()});
+  }
+}
+
+void Engine::publish_progress(const schedule::StepPlan& plan) {
+  for (const schedule::PlannedSeq& seq : plan.seqs) {
+    if (!seq.is_prefill) continue;
+    const auto found = live_.find(seq.id);
+    const schedule::Sequence* sequence = scheduler_->find(seq.id);
+    if (found != live_.end() && sequence != nullptr)
+      found->second->response->progress(seq.context_len + seq.q_len, sequence->num_cached);
+  }
+}
+
+void Engine::end(schedule::SeqId id, FinishReason reason, std::string error) {
+  const auto found = live_.find(id);
+  found->second->response->finish(reason, found->second->stop_token, std::move(error));
+  live_.erase(found);
+}
+
+void Engine::fail_all(const std::string& error) {
+  log(LogLevel::kError, "the engine step failed: {}", error);
+  for (auto& [id, live] : live_) live->response->finish(FinishReason::kError, -1, error);
+  live_.clear();
+  const std::lock_guard lock(inbox_->mutex);
+  inbox_->status.healthy = false;
+  for (auto& [id, live] : inbox_->requests) live->response->finish(FinishReason::kError, -1, error);
+  inbox_->requests.clear();
+}
+
+void Engine::update_status() {
+  const schedule::SchedulerStats schedule = scheduler_->stats();
+  const cache::PoolStats pages = scheduler_->memory().pages().stats();
+  const std::lock_guard lock(inbox_->mutex);
+  EngineStatus& status = inbox_->status;
+  status.schedule = schedule;
+  status.pages = pages;
+  status.num_generated_tokens = num_generated_tokens_;
+  status.num_non_finite = num_non_finite_;
+  status.prefill_tokens_per_second = prefill_tokens_per_ms_ * 1000;
+}
+
+}  // namespace longspan::engine

@@ -1,0 +1,146 @@
+// Engine: a model with its cache and schedule, and the one thread that drives them: plan -> inputs -> forward
+// -> sample -> publish. submit() and status() may be called from any thread; all mutable cache and scheduling
+// state belongs to the engine thread.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/page_plan.h"
+#include "engine/cache_storage.h"
+#include "engine/input_batch.h"
+#include "engine/response.h"
+#include "engine/sampler.h"
+#include "io/generation_config.h"
+#include "io/model_config.h"
+#include "model/model.h"
+#include "schedule/scheduler.h"
+
+namespace longspan::engine {
+
+inline constexpr Index kLogitRows = 64;  // rows of one logits product; more are done in slices
+
+enum class DeviceKind : uint8_t { kCpu, kReference };  // kReference: the slow oracle
+
+struct EngineOptions {
+  std::filesystem::path model;          // directory; with random_seed a config.json is enough
+  std::optional<uint64_t> random_seed;  // weights from this seed instead of files
+  DeviceKind device = DeviceKind::kCpu;
+  int num_threads = 0;         // 0: all this process may use
+  std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
+  int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
+  int32_t max_num_seqs = 16;   // sequences in one step
+  int64_t max_num_batched_tokens = 2048;  // tokens in one step
+  double max_decode_stall_ms = 0;         // 0: no limit
+  int64_t max_waiting = 256;              // requests that may queue
+  size_t cache_bytes = 0;                 // 0: what max_num_seqs need, at most half of the free memory
+  cache::PagePlanOptions pages;
+  std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;
+};
+
+// What was decided at start. Constant afterwards.
+struct EngineInfo {
+  io::ModelConfig config;
+  io::GenerationConfig generation;
+  std::vector<int32_t> eos_ids;  // of config and generation_config; the tokenizer's are the caller's to add
+  std::string device;
+  DType dtype = DType::kBF16;
+  std::string dtype_reason;
+  cache::PagePlan page_plan;
+  cache::MemoryPlan memory;
+  int64_t max_model_len = 0;
+  size_t weight_bytes = 0;
+  size_t cache_bytes = 0;
+  size_t workspace_bytes = 0;
+  size_t num_skipped_tensors = 0;  // vision, multi-token prediction
+  double load_seconds = 0;
+};
+
+struct EngineStatus {
+  bool healthy = true;         // false: a step died; nothing is served any more
+  double stalled_seconds = 0;  // of the step under way
+  schedule::SchedulerStats schedule;
+  cache::PoolStats pages;
+  int64_t num_inbox = 0;
+  int64_t num_generated_tokens = 0;
+  int64_t num_non_finite = 0;            // requests ended by NaN logits
+  double prefill_tokens_per_second = 0;  // smoothed
+};
+
+class Engine final {
+ public:
+  // Loads, plans, warms up and starts the thread. Throws Error of any kind.
+  explicit Engine(const EngineOptions& options);
+  ~Engine();  // ends every request (kCancelled), then the thread
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const EngineInfo& info() const { return info_; }
+
+  // Throws kInvalid (empty prompt, ids outside the vocabulary, longer than the context) or kExhausted (queue
+  // full).
+  Response submit(GenerateRequest request, std::function<void()> on_change = nullptr);
+  EngineStatus status() const;
+
+  // Debugging aid for tests and verify: set while no request is live.
+  void set_layer_tap(std::function<void(Index, const TensorView&)> tap) { layer_tap_ = std::move(tap); }
+
+ private:
+  struct Live {
+    GenerateRequest request;
+    SamplerState sampler;
+    std::vector<int32_t> stop_ids;  // sorted; empty with ignore_eos and no stop_token_ids
+    std::shared_ptr<ResponseState> response;
+    int32_t stop_token = -1;
+  };
+
+  // What other threads hand to the engine thread; defined in engine.cc.
+  struct Inbox;
+
+  void load(const EngineOptions& options);
+  void plan_memory(const EngineOptions& options);
+  void warm_up();
+  void thread_main();
+  void take_inbox();
+  void admit(schedule::SeqId id, std::unique_ptr<Live> live);
+  void step();
+  void run_copies(const schedule::StepPlan& plan);
+  void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const TensorView& hidden);
+  void sample_row(const schedule::PlannedSeq& seq, const TensorView& logits);
+  void publish_progress(const schedule::StepPlan& plan);
+  void end(schedule::SeqId id, FinishReason reason, std::string error = "");
+  void fail_all(const std::string& error);
+  void update_status();
+
+  EngineOptions options_;
+  EngineInfo info_;
+  std::unique_ptr<ops::Ops> ops_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<CacheStorage> storage_;
+  std::unique_ptr<schedule::Scheduler> scheduler_;
+  std::unique_ptr<InputBatch> batch_;
+  std::unique_ptr<Sampler> sampler_;
+  std::function<void(Index, const TensorView&)> layer_tap_;
+
+  // Engine thread only.
+  std::unordered_map<schedule::SeqId, std::unique_ptr<Live>> live_;
+  std::vector<schedule::Sampled> sampled_;
+  double prefill_tokens_per_ms_ = 0;
+  int64_t num_generated_tokens_ = 0;
+  int64_t num_non_finite_ = 0;
+
+  std::shared_ptr<Inbox> inbox_;  // outlives the engine in the handles of its responses
+  std::atomic<int64_t> next_id_{1};
+  std::atomic<int64_t> step_started_ns_{0};  // 0: no step under way
+  std::thread thread_;
+};
+
+// The lines of "truth at start": what will run, and why.
+std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& options);
+
+}  // namespace longspan::engine

@@ -1,0 +1,46 @@
+#include "engine/host_memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace longspan::engine {
+namespace {
+
+constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+
+// One number out of a file; kUnlimited when there is none ("max", no file).
+size_t read_number(const char* path) {
+  std::ifstream file(path);
+  size_t value = 0;
+  return file >> value ? value : kUnlimited;
+}
+
+size_t meminfo_available() {
+  std::ifstream file("/proc/meminfo");
+  std::string line;
+  while (std::getline(file, line))
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  return kUnlimited;
+}
+
+}  // namespace
+
+size_t available_memory_bytes() {
+  const size_t limit = read_number("/sys/fs/cgroup/memory.max");  // cgroup v2, as a container sees its own
+  const size_t used = read_number("/sys/fs/cgroup/memory.current");
+  const size_t left = limit == kUnlimited || used == kUnlimited ? kUnlimited : limit - std::min(limit, used);
+  return std::min(meminfo_available(), left);
+}
+
+size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace longspan::engine

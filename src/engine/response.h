@@ -1,0 +1,101 @@
+// Request and Response: the two ends of a generation. The engine thread writes a response, one consumer reads
+// it; dropping the consumer's handle cancels the request.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/sampler.h"
+
+namespace longspan::engine {
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
+
+struct GenerateRequest {
+  std::vector<int32_t> prompt;  // token ids, each below the vocabulary size; at least one
+  int64_t max_new_tokens = 0;   // 0: to the end of the context
+  SamplingParams sampling;
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_token_ids;  // besides the model's own
+  int32_t priority = 0;                 // smaller first
+  std::string cache_salt;
+  // Called on the engine thread for every prompt position, in order, with its logits T [vocab]; turns prefix
+  // reuse off.
+  std::function<void(int64_t position, const TensorView& logits)> on_prompt_logits;
+};
+
+using Clock = std::chrono::steady_clock;
+
+struct TokenOutput {
+  int32_t token = 0;
+  float logprob = 0;         // with num_logprobs >= 0
+  std::vector<Logprob> top;  // with num_logprobs > 0
+  Clock::time_point time;    // when it was sampled
+};
+
+// What is new since the last look.
+struct ResponseUpdate {
+  std::vector<TokenOutput> tokens;
+  int64_t num_prefilled = 0;  // prompt tokens in the cache so far
+  int64_t num_cached = 0;     // of them taken from the prefix cache
+  bool done = false;
+  FinishReason reason = FinishReason::kStop;  // once done
+  int32_t stop_token = -1;                    // the token that ended it, or -1; it is not among `tokens`
+  std::string error;                          // with kError
+};
+
+// Shared by the engine thread and the consumer; every member is guarded by mutex_.
+class ResponseState {
+ public:
+  explicit ResponseState(int64_t max_new_tokens) { tokens_.reserve(static_cast<size_t>(max_new_tokens)); }
+
+  void push(TokenOutput token);
+  void progress(int64_t num_prefilled, int64_t num_cached);
+  void finish(FinishReason reason, int32_t stop_token, std::string error);
+  ResponseUpdate wait(std::chrono::milliseconds timeout);
+  // Called (outside the lock) after each change; for consumers that cannot block. Set before submission.
+  std::function<void()> on_change;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<TokenOutput> tokens_;  // capacity for all of them: a push never allocates
+  size_t num_taken_ = 0;
+  int64_t num_prefilled_ = 0;
+  int64_t num_cached_ = 0;
+  bool progressed_ = false;
+  bool done_ = false;
+  FinishReason reason_ = FinishReason::kStop;
+  int32_t stop_token_ = -1;
+  std::string error_;
+};
+
+// The consumer's handle. Movable.
+class Response {
+ public:
+  Response(int64_t id, std::shared_ptr<ResponseState> state, std::function<void(int64_t)> cancel)
+      : id_(id), state_(std::move(state)), cancel_(std::move(cancel)) {}
+  Response(Response&&) = default;
+  Response& operator=(Response&& other) noexcept;
+  ~Response() { drop(); }
+
+  int64_t id() const { return id_; }
+  // Returns as soon as there is something new, or with nothing new after the timeout.
+  ResponseUpdate wait(std::chrono::milliseconds timeout) { return state_->wait(timeout); }
+
+ private:
+  void drop();
+
+  int64_t id_ = 0;
+  std::shared_ptr<ResponseState> state_;
+  std::function<void(int64_t)> cancel_;
+};
+
+}  // namespace longspan::engine

@@ -1,0 +1,170 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace longspan::engine {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// Uniform in [0, 1) from (seed, position): the same draw whatever else ran in between (splitmix64).
+double uniform(uint64_t seed, uint64_t position) {
+  uint64_t x = seed + (position + 1) * 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
+uint64_t fresh_seed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+}  // namespace
+
+SamplerState::SamplerState(const SamplingParams& params, const std::vector<int32_t>& prompt,
+                           int64_t vocab_size)
+    : seed_(params.seed ? *params.seed : fresh_seed()) {
+  if (params.repetition_penalty == 1 && params.presence_penalty == 0 && params.frequency_penalty == 0) return;
+  counts_.assign(static_cast<size_t>(vocab_size), 0);
+  in_prompt_.assign(static_cast<size_t>(vocab_size), 0);
+  for (int32_t token : prompt) in_prompt_[static_cast<size_t>(token)] = 1;
+}
+
+void SamplerState::accept(int32_t token) {
+  ++num_accepted_;
+  if (!counts_.empty()) ++counts_[static_cast<size_t>(token)];
+}
+
+Sampler::Sampler(int64_t vocab_size)
+    : raw_(static_cast<size_t>(vocab_size)), adjusted_(static_cast<size_t>(vocab_size)) {
+  candidates_.reserve(static_cast<size_t>(vocab_size));
+}
+
+SampledToken Sampler::sample(const TensorView& logits, const SamplingParams& params,
+                             const SamplerState& state, const std::vector<int32_t>& ruled_out) {
+  CHECK(logits.num_elements() == static_cast<Index>(raw_.size()));
+  dispatch_dtype(logits.dtype, [&]<class T>() {
+    const T* from = logits.as<T>();
+    for (size_t i = 0; i < raw_.size(); ++i) raw_[i] = static_cast<float>(from[i]);
+  });
+  SampledToken sampled;
+  const float max = *std::max_element(raw_.begin(), raw_.end());
+  double total = 0;  // NaN anywhere makes it NaN
+  for (float logit : raw_) total += logit;
+  sampled.finite = !std::isnan(total) && std::isfinite(max);
+  if (!sampled.finite) return sampled;
+
+  const bool plain = params.logit_bias.empty() && !state.penalised() && ruled_out.empty();
+  if (!plain) adjust(params, state, ruled_out);
+  const std::vector<float>& from = plain ? raw_ : adjusted_;
+  if (params.greedy()) {
+    sampled.token = static_cast<int32_t>(std::max_element(from.begin(), from.end()) - from.begin());
+  } else {
+    candidates_.clear();
+    for (size_t i = 0; i < from.size(); ++i)
+      if (from[i] != kNever) candidates_.push_back({from[i], static_cast<int32_t>(i)});
+    sampled.token = draw(params, state);
+  }
+  if (params.num_logprobs >= 0) report(params, sampled);
+  return sampled;
+}
+
+void Sampler::adjust(const SamplingParams& params, const SamplerState& state,
+                     const std::vector<int32_t>& ruled_out) {
+  adjusted_ = raw_;
+  for (const auto& [token, bias] : params.logit_bias) adjusted_[static_cast<size_t>(token)] += bias;
+  if (state.penalised())
+    for (size_t i = 0; i < adjusted_.size(); ++i) {
+      const int32_t count = state.count(static_cast<int64_t>(i));
+      float& logit = adjusted_[i];
+      if (count > 0 || state.in_prompt(static_cast<int64_t>(i))) {
+        const auto penalty = static_cast<float>(params.repetition_penalty);
+        logit = logit > 0 ? logit / penalty : logit * penalty;
+      }
+      if (count > 0)
+        logit -= static_cast<float>(params.presence_penalty +
+                                    params.frequency_penalty * static_cast<double>(count));
+    }
+  for (int32_t token : ruled_out) adjusted_[static_cast<size_t>(token)] = kNever;
+}
+
+int32_t Sampler::draw(const SamplingParams& params, const SamplerState& state) {
+  // Best first; ties by lowest id. A heap gives the best few without sorting the vocabulary.
+  const auto worse = [](const Candidate& x, const Candidate& y) {
+    return x.logit != y.logit ? x.logit < y.logit : x.token > y.token;
+  };
+  std::make_heap(candidates_.begin(), candidates_.end(), worse);
+  const double inverse_temperature = 1.0 / params.temperature;
+  const double best = static_cast<double>(candidates_.front().logit);
+  const auto weight = [&](const Candidate& c) {
+    return std::exp((static_cast<double>(c.logit) - best) * inverse_temperature);
+  };
+  double total = 0;
+  for (const Candidate& candidate : candidates_) total += weight(candidate);
+
+  // Pop candidates to the back while all filters keep them. top_p looks at the mass of what top_k left.
+  const size_t limit =
+      params.top_k > 0 ? std::min(candidates_.size(), static_cast<size_t>(params.top_k)) : candidates_.size();
+  const bool filtered = limit < candidates_.size() || params.top_p < 1 || params.min_p > 0;
+  size_t num_kept = candidates_.size();
+  if (filtered) {
+    if (limit < candidates_.size()) {
+      std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(limit) - 1,
+                       candidates_.end(),
+                       [&](const Candidate& x, const Candidate& y) { return worse(y, x); });
+      candidates_.resize(limit);
+      std::make_heap(candidates_.begin(), candidates_.end(), worse);
+      total = 0;
+      for (const Candidate& candidate : candidates_) total += weight(candidate);
+    }
+    double mass = 0;
+    num_kept = 0;
+    for (auto end = candidates_.end(); end != candidates_.begin(); --end) {
+      std::pop_heap(candidates_.begin(), end, worse);
+      const double w = weight(*(end - 1));
+      if (num_kept > 0 && (mass >= params.top_p * total || w < params.min_p)) break;
+      mass += w;
+      ++num_kept;
+    }
+    total = mass;
+  }
+
+  // The kept ones lie at the back, best last.
+  double target = uniform(state.seed(), static_cast<uint64_t>(state.num_accepted())) * total;
+  const auto first = candidates_.end() - static_cast<std::ptrdiff_t>(num_kept);
+  for (auto it = candidates_.end(); it != first;) {
+    --it;
+    target -= weight(*it);
+    if (target < 0) return it->token;
+  }
+  return candidates_.back().token;  // rounding left a crumb
+}
+
+void Sampler::report(const SamplingParams& params, SampledToken& sampled) const {
+  const float max = *std::max_element(raw_.begin(), raw_.end());
+  double total = 0;
+  for (float logit : raw_) total += std::exp(static_cast<double>(logit) - max);
+  const double log_total = std::log(total) + max;
+  const auto logprob = [&](int32_t token) {
+    return std::max(kMinLogprob, static_cast<float>(raw_[static_cast<size_t>(token)] - log_total));
+  };
+  sampled.logprob = logprob(sampled.token);
+  const auto num_top = static_cast<size_t>(std::min(params.num_logprobs, kMaxLogprobs));
+  std::vector<int32_t> ids(raw_.size());
+  if (num_top == 0) return;
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  const size_t keep = std::min(num_top, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(keep), ids.end(),
+                    [&](int32_t x, int32_t y) {
+                      const float lx = raw_[static_cast<size_t>(x)];
+                      const float ly = raw_[static_cast<size_t>(y)];
+                      return lx != ly ? lx > ly : x < y;
+                    });
+  for (size_t i = 0; i < keep; ++i) sampled.top.push_back({ids[i], logprob(ids[i])});
+}
+
+}  // namespace longspan::engine

@@ -1,0 +1,91 @@
+// Sampling: one row of logits -> one token. Host code; a row's choice depends on its own request alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace longspan::engine {
+
+inline constexpr int kMaxLogprobs = 20;  // alternatives reported for a token
+
+struct SamplingParams {
+  double temperature = 0;         // 0: greedy
+  int32_t top_k = 0;              // 0: off
+  double top_p = 1;               // (0, 1]
+  double min_p = 0;               // [0, 1]: keeps p >= min_p * max p
+  double repetition_penalty = 1;  // > 0; over prompt and answer (Keskar et al. 2019)
+  double presence_penalty = 0;    // -2 .. 2, over the answer
+  double frequency_penalty = 0;   // -2 .. 2, over the answer
+  std::optional<uint64_t> seed;   // none: drawn at submission
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; n: also of the n best
+  int64_t min_tokens = 0;     // stop tokens are ruled out before that many
+
+  bool greedy() const { return temperature == 0; }
+};
+
+struct Logprob {
+  int32_t token = 0;
+  float logprob = 0;  // of the raw logits, before penalties and temperature; at least kMinLogprob
+};
+inline constexpr float kMinLogprob = -9999.0f;  // JSON has no infinity
+
+struct SampledToken {
+  int32_t token = 0;
+  bool finite = true;  // false: the row held NaN or only infinities; the token means nothing
+  float logprob = 0;
+  std::vector<Logprob> top;  // best first
+};
+
+// Per-request memory of a sampler: what penalties and seeds need.
+class SamplerState {
+ public:
+  SamplerState() = default;
+  SamplerState(const SamplingParams& params, const std::vector<int32_t>& prompt, int64_t vocab_size);
+
+  void accept(int32_t token);  // the answer grew by this token
+  uint64_t seed() const { return seed_; }
+  int64_t num_accepted() const { return num_accepted_; }
+  bool in_prompt(int64_t token) const {
+    return !in_prompt_.empty() && in_prompt_[static_cast<size_t>(token)] != 0;
+  }
+  int32_t count(int64_t token) const { return counts_.empty() ? 0 : counts_[static_cast<size_t>(token)]; }
+  bool penalised() const { return !counts_.empty(); }
+
+ private:
+  uint64_t seed_ = 0;
+  int64_t num_accepted_ = 0;
+  std::vector<uint8_t> in_prompt_;  // [vocab] or empty
+  std::vector<int32_t> counts_;     // [vocab] of the answer, or empty
+};
+
+// Order of work: bias, penalties, ruled-out tokens, temperature, top-k, top-p, min-p, draw.
+class Sampler {
+ public:
+  explicit Sampler(int64_t vocab_size);
+
+  // logits T [vocab]; `ruled_out` are tokens that must not be chosen now. Ties go to the lowest id. Allocates
+  // only for `top`.
+  SampledToken sample(const TensorView& logits, const SamplingParams& params, const SamplerState& state,
+                      const std::vector<int32_t>& ruled_out);
+
+ private:
+  struct Candidate {
+    float logit;
+    int32_t token;
+  };
+
+  void adjust(const SamplingParams& params, const SamplerState& state, const std::vector<int32_t>& ruled_out);
+  int32_t draw(const SamplingParams& params, const SamplerState& state);
+  void report(const SamplingParams& params, SampledToken& sampled) const;
+
+  std::vector<float> raw_;       // [vocab]
+  std::vector<float> adjusted_;  // [vocab]
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace longspan::engine
