@@ -1,0 +1,130 @@
+// Vectors of floats over memory of any model dtype, and the elementary functions the kernels share. Compiled
+// once a SIMD target (Highway): include it after hwy/foreach_target.h, in files built that way only.
+
+// Toggled guard: the header is wanted again for each target.
+#if defined(LONGSPAN_OPS_CPU_VECTORS_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LONGSPAN_OPS_CPU_VECTORS_H_
+#undef LONGSPAN_OPS_CPU_VECTORS_H_
+#else
+#define LONGSPAN_OPS_CPU_VECTORS_H_
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "core/tensor.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longspan::ops::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using Vec = hn::Vec<F32>;
+
+HWY_INLINE Index lanes() { return static_cast<Index>(hn::Lanes(F32())); }
+
+// One vector from memory of any alignment, widened exactly.
+HWY_INLINE Vec load(const float* from) { return hn::LoadU(F32(), from); }
+HWY_INLINE Vec load(const bf16* from) {
+  const hn::Rebind<uint16_t, F32> du16;
+  const hn::Rebind<uint32_t, F32> du32;
+  const auto bits = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(from));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
+}
+HWY_INLINE Vec load(const f16* from) {
+  HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)];
+  for (Index i = 0; i < lanes(); ++i) values[i] = static_cast<float>(from[i]);
+  return hn::Load(F32(), values);
+}
+
+// The bits of bf16(value) in the low half of each lane; the same bits as the scalar conversion, NaN too.
+HWY_INLINE hn::Vec<hn::Rebind<uint32_t, F32>> bf16_bits(Vec value) {
+  const hn::Rebind<uint32_t, F32> du32;
+  const auto u = hn::BitCast(du32, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du32, 1));
+  const auto even = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(du32, 0x7fff))));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(u), hn::Set(du32, 0x40));
+  return hn::IfThenElse(hn::RebindMask(du32, hn::Eq(value, value)), even, quiet);
+}
+
+// One vector to memory of any alignment, rounded to nearest even.
+HWY_INLINE void store(Vec value, float* to) { hn::StoreU(value, F32(), to); }
+HWY_INLINE void store(Vec value, bf16* to) {
+  const hn::Rebind<uint16_t, F32> du16;
+  const hn::Rebind<int32_t, F32> di32;
+  const auto bits = hn::DemoteTo(du16, hn::BitCast(di32, bf16_bits(value)));
+  hn::StoreU(bits, du16, reinterpret_cast<uint16_t*>(to));
+}
+HWY_INLINE void store(Vec value, f16* to) {
+  HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(value, F32(), values);
+  for (Index i = 0; i < lanes(); ++i) to[i] = f16(values[i]);
+}
+
+// The first min(count, lanes) elements; the others read as zero and are never touched in memory.
+template <class T>
+HWY_INLINE Vec load(const T* from, Index count) {
+  if (count >= lanes()) return load(from);
+  T part[HWY_MAX_BYTES / sizeof(float)];
+  std::fill_n(part, lanes(), T(0.0f));
+  std::memcpy(part, from, static_cast<size_t>(count) * sizeof(T));
+  return load(part);
+}
+template <class T>
+HWY_INLINE void store(Vec value, T* to, Index count) {
+  if (count >= lanes()) return store(value, to);
+  T part[HWY_MAX_BYTES / sizeof(float)];
+  store(value, part);
+  std::memcpy(to, part, static_cast<size_t>(count) * sizeof(T));
+}
+
+HWY_INLINE Vec set(float value) { return hn::Set(F32(), value); }
+HWY_INLINE float sum_of_lanes(Vec value) { return hn::GetLane(hn::SumOfLanes(F32(), value)); }
+
+// sum of x[i]^2. One order for each n: lane by lane in four interleaved chains, whatever the alignment.
+template <class T>
+HWY_INLINE float sum_of_squares(const T* x, Index n) {
+  const Index step = lanes();
+  Vec sum0 = hn::Zero(F32()), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  Index j = 0;
+  for (; j + 4 * step <= n; j += 4 * step) {
+    const Vec x0 = load(x + j), x1 = load(x + j + step);
+    const Vec x2 = load(x + j + 2 * step), x3 = load(x + j + 3 * step);
+    sum0 = hn::MulAdd(x0, x0, sum0);
+    sum1 = hn::MulAdd(x1, x1, sum1);
+    sum2 = hn::MulAdd(x2, x2, sum2);
+    sum3 = hn::MulAdd(x3, x3, sum3);
+  }
+  for (; j < n; j += step) {
+    const Vec x0 = load(x + j, n - j);
+    sum0 = hn::MulAdd(x0, x0, sum0);
+  }
+  return sum_of_lanes(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
+}
+
+// e^x within 1 ulp; 0 below -104, inf from 88.8 on, NaN stays NaN.
+HWY_INLINE Vec exp(Vec x) {
+  const Vec y = hn::Exp(F32(), hn::Min(x, set(89.0f)));  // Highway's own is undefined above 104
+  return hn::IfThenElse(hn::Eq(x, x), y, x);
+}
+
+HWY_INLINE Vec sigmoid(Vec x) { return hn::Div(set(1.0f), hn::Add(set(1.0f), exp(hn::Neg(x)))); }
+
+// x / (1 + e^-x): a large negative x ends as x / inf = -0, never as inf * 0.
+HWY_INLINE Vec silu(Vec x) { return hn::Div(x, hn::Add(set(1.0f), exp(hn::Neg(x)))); }
+
+// log(1 + e^x), and x itself above 20, where the two agree in fp32.
+HWY_INLINE Vec softplus(Vec x) {
+  const Vec limit = set(20.0f);
+  return hn::IfThenElse(hn::Le(x, limit), hn::Log1p(F32(), exp(hn::Min(x, limit))), x);
+}
+
+}  // namespace longspan::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
