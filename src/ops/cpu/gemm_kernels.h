@@ -15,6 +15,8 @@ using GemmFn = void (*)(const T* a, Index lda, const T* packed, float* c, Index 
                         Index k, Accumulate accumulate);
 template <class T>
 using PackFn = void (*)(const T* b, Index ldb, Index k, Index n, T* packed);
+template <class T>
+using RoundFn = void (*)(const float* c, Index ldc, const float* bias, T* out, Index ldo, Index m, Index n);
 
 // Every function has the contract of its namesake in tile_gemm.h.
 template <class T>
@@ -22,10 +24,12 @@ struct TypedKernels {
   GemmFn<T> gemm = nullptr;
   PackFn<T> pack_b = nullptr;
   PackFn<T> pack_b_transposed = nullptr;
+  RoundFn<T> round_rows = nullptr;
 };
 
 struct GemmKernels {
-  std::string_view name;  // the value of LONGSPAN_CPU_ISA that asks for it
+  std::string_view name;        // the value of LONGSPAN_CPU_ISA that asks for it
+  std::string_view vector_isa;  // runs all but the bf16 product; the same as name without a matrix unit
   TypedKernels<bf16> for_bf16;
   TypedKernels<float> for_float;
 

@@ -1,18 +1,18 @@
 #include "ops/cpu/thread_pool.h"
 
+#include <hwy/cache_control.h>
+
 #include "core/error.h"
 
 namespace longspan::ops::cpu {
 namespace {
 
-constexpr int kSpins =
-    4000;  // about 20 us of waiting before a thread sleeps: loops of one step follow each other faster
+// About 20 us of waiting before a thread sleeps: the loops of one step follow each other faster.
+constexpr int kSpins = 1000;
 
-inline void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
+constexpr uint64_t tickets_of(int64_t num_tasks) { return static_cast<uint64_t>(num_tasks) << 32; }
+constexpr uint32_t num_tasks_in(uint64_t tickets) { return static_cast<uint32_t>(tickets >> 32); }
+constexpr uint32_t next_task_in(uint64_t tickets) { return static_cast<uint32_t>(tickets); }
 
 }  // namespace
 
@@ -23,9 +23,9 @@ ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  stop_.store(true);
-  generation_.fetch_add(1);
-  generation_.notify_all();
+  stop_.store(true, std::memory_order_relaxed);
+  num_loops_.fetch_add(1, std::memory_order_release);
+  num_loops_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -34,46 +34,51 @@ void ThreadPool::run(int64_t num_tasks, TaskFn fn, const void* context) {
     for (int64_t task = 0; task < num_tasks; ++task) fn(context, task, 0);
     return;
   }
+  CHECK_MSG(num_tasks <= UINT32_MAX, "got {} tasks", num_tasks);
   fn_ = fn;
   context_ = context;
-  num_tasks_ = num_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  num_busy_.store(num_threads_ - 1, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  num_unfinished_.store(num_tasks, std::memory_order_relaxed);
+  tickets_.store(tickets_of(num_tasks), std::memory_order_release);
+  num_loops_.fetch_add(1, std::memory_order_release);
+  num_loops_.notify_all();
   work(0);
-  for (int spins = 0; num_busy_.load(std::memory_order_acquire) != 0; ++spins) {
+  // What is left runs on other threads, and each has one task at most.
+  for (int spins = 0; num_unfinished_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins)
-      pause_cpu();
+      hwy::Pause();
     else
       std::this_thread::yield();
   }
 }
 
 void ThreadPool::work(int thread) {
-  for (;;) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= num_tasks_) return;
-    fn_(context_, task, thread);
+  uint64_t tickets = tickets_.load(std::memory_order_relaxed);
+  while (next_task_in(tickets) < num_tasks_in(tickets)) {
+    // Acquire: a claim makes the loop's fn_ and context_ visible.
+    if (!tickets_.compare_exchange_weak(tickets, tickets + 1, std::memory_order_acquire,
+                                        std::memory_order_relaxed))
+      continue;
+    fn_(context_, next_task_in(tickets), thread);
+    num_unfinished_.fetch_sub(1, std::memory_order_release);
+    tickets = tickets_.load(std::memory_order_relaxed);
   }
 }
 
 void ThreadPool::worker_main(int thread) {
   uint32_t seen = 0;
   for (;;) {
-    uint32_t current = generation_.load(std::memory_order_acquire);
+    uint32_t current = num_loops_.load(std::memory_order_acquire);
     for (int spins = 0; current == seen && spins < kSpins; ++spins) {
-      pause_cpu();
-      current = generation_.load(std::memory_order_acquire);
+      hwy::Pause();
+      current = num_loops_.load(std::memory_order_acquire);
     }
     if (current == seen) {
-      generation_.wait(seen, std::memory_order_acquire);
+      num_loops_.wait(seen, std::memory_order_acquire);
       continue;
     }
     seen = current;
-    if (stop_.load()) return;
+    if (stop_.load(std::memory_order_relaxed)) return;
     work(thread);
-    num_busy_.fetch_sub(1, std::memory_order_release);
   }
 }
 

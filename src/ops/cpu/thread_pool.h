@@ -1,10 +1,9 @@
 // A fixed set of threads that share one loop at a time. parallel_for is called from one thread (the
-// engine's), which works along; it allocates nothing. Threads spin for a moment, then sleep.
+// engine's), which works along; it allocates nothing. Idle threads spin for a moment, then sleep.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <thread>
 #include <vector>
 
@@ -19,9 +18,9 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls fn(task, thread) for each task in 0 .. num_tasks - 1, tasks handed out in order, thread in 0 ..
-  // num_threads - 1. Which thread gets a task is not fixed: results must not depend on it. Returns when all
-  // are done.
+  // Calls fn(task, thread) for each task in 0 .. num_tasks - 1 (below 2^32), tasks handed out in order,
+  // thread in 0 .. num_threads - 1. Which thread gets a task is not fixed: results must not depend on it.
+  // Returns when all are done. fn must not throw, and must not call parallel_for.
   template <class Fn>
   void parallel_for(int64_t num_tasks, const Fn& fn) {
     run(
@@ -42,12 +41,16 @@ class ThreadPool {
   const int num_threads_;
   std::vector<std::thread> threads_;
 
-  TaskFn fn_ = nullptr;  // written before generation_ is raised
+  // The loop's body. Read only by a thread that has claimed one of its tasks, and the loop cannot end before
+  // that task is done: a thread that comes late finds nothing to claim and never looks.
+  TaskFn fn_ = nullptr;
   const void* context_ = nullptr;
-  int64_t num_tasks_ = 0;
-  std::atomic<int64_t> next_task_{0};
-  std::atomic<int> num_busy_{0};
-  std::atomic<uint32_t> generation_{0};  // raised once a loop; workers wait on it
+
+  // num_tasks in the high half, the next task in the low half: one word, so that a claim is checked against
+  // the loop it belongs to.
+  std::atomic<uint64_t> tickets_{0};
+  std::atomic<int64_t> num_unfinished_{0};
+  std::atomic<uint32_t> num_loops_{0};  // raised once a loop; sleepers wait on it
   std::atomic<bool> stop_{false};
 };
 

@@ -62,11 +62,18 @@ void gemm(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, 
   chosen_kernels().of<T>().gemm(a, lda, packed, c, ldc, m, n, k, accumulate);
 }
 
+template <class T>
+void round_rows(const float* c, Index ldc, const float* bias, T* out, Index ldo, Index m, Index n) {
+  chosen_kernels().of<T>().round_rows(c, ldc, bias, out, ldo, m, n);
+}
+
 template void pack_b<bf16>(const bf16*, Index, Index, Index, bf16*);
 template void pack_b<float>(const float*, Index, Index, Index, float*);
 template void pack_b_transposed<bf16>(const bf16*, Index, Index, Index, bf16*);
 template void pack_b_transposed<float>(const float*, Index, Index, Index, float*);
 template void gemm<bf16>(const bf16*, Index, const bf16*, float*, Index, Index, Index, Index, Accumulate);
 template void gemm<float>(const float*, Index, const float*, float*, Index, Index, Index, Index, Accumulate);
+template void round_rows<bf16>(const float*, Index, const float*, bf16*, Index, Index, Index);
+template void round_rows<float>(const float*, Index, const float*, float*, Index, Index, Index);
 
 }  // namespace longspan::ops::cpu

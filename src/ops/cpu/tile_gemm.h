@@ -40,4 +40,8 @@ template <class T>
 void gemm(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k,
           Accumulate accumulate);
 
+// out[i * ldo + j] = rnd(c[i * ldc + j] + bias[j]) for i < m, j < n, to nearest even; bias [n] or nullptr.
+template <class T>
+void round_rows(const float* c, Index ldc, const float* bias, T* out, Index ldo, Index m, Index n);
+
 }  // namespace longspan::ops::cpu

@@ -265,10 +265,28 @@ void pack_transposed(const T* bt, Index ldb, Index k, Index n, T* packed) {
   }
 }
 
+template <class T>
+void round_rows_of(const float* c, Index ldc, const float* bias, T* out, Index ldo, Index m, Index n) {
+  for (Index i = 0; i < m; ++i, c += ldc, out += ldo) {
+    Index j = 0;
+    for (; j + kLanes <= n; j += kLanes) {
+      const V sum = load(c + j);
+      store(bias != nullptr ? hn::Add(sum, load(bias + j)) : sum, out + j);
+    }
+    for (; j < n; ++j) out[j] = T(bias != nullptr ? c[j] + bias[j] : c[j]);
+  }
+}
+
+template <class T>
+TypedKernels<T> kernels_of() {
+  return {.gemm = product<T>,
+          .pack_b = pack,
+          .pack_b_transposed = pack_transposed<T>,
+          .round_rows = round_rows_of<T>};
+}
+
 GemmKernels kernels() {
-  return {.name = {},
-          .for_bf16 = {product<bf16>, pack, pack_transposed<bf16>},
-          .for_float = {product<float>, pack, pack_transposed<float>}};
+  return {.name = {}, .vector_isa = {}, .for_bf16 = kernels_of<bf16>(), .for_float = kernels_of<float>()};
 }
 
 }  // namespace
@@ -306,7 +324,7 @@ std::vector<GemmKernels> portable_kernels() {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::GetChosenTarget().Update(target);  // for the call below only
     list.push_back(HWY_DYNAMIC_DISPATCH(kernels)());
-    list.back().name = isa_of_target(target);
+    list.back().name = list.back().vector_isa = isa_of_target(target);
   }
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   return list;
