@@ -1,0 +1,327 @@
+// Attention of decode rows: one query token, K and V read once at memory speed. A sequence's keys are cut
+// into segments whose borders depend on its own length alone; a task is one segment under one kv head with
+// its query heads; a second loop merges the segments in order.
+//
+// The page-contiguous path looks a page up once and walks it; the unified path looks up every 16 rows. Both
+// hand runs of rows to the same loops, and a run's length changes no order of summation: same bits.
+#include <hwy/cache_control.h>
+#include <hwy/detect_targets.h>
+// Arrays of vectors need vectors of known size.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/attention_decode.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h:
+#include "ops/cpu/attention_decode.h"
+#include "ops/cpu/softmax.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longspan::ops::cpu::HWY_NAMESPACE {
+
+constexpr Index kBlockKeys = 64;  // keys whose scores meet in one softmax step
+constexpr Index kLineBytes = 64;
+constexpr int kAccumulators = HWY_TARGET == HWY_AVX3 ? 16 : 8;  // vectors of sums held in registers
+
+template <class T>
+HWY_INLINE void prefetch_row(const T* row, Index head_dim) {
+  for (Index d = 0; d < head_dim; d += kLineBytes / static_cast<Index>(sizeof(T))) hwy::Prefetch(row + d);
+}
+
+// One vector of each of kKeys rows of K times that of each query.
+template <int kHeads, int kKeys, class T>
+HWY_INLINE void score_step(const float* q, Index q_stride, const T* k, Index row_stride, Index count,
+                           Vec (&sums)[kHeads][kKeys]) {
+  Vec keys[kKeys];
+  for (int i = 0; i < kKeys; ++i) keys[i] = load(k + i * row_stride, count);
+  for (int h = 0; h < kHeads; ++h) {
+    const Vec query = load(q + h * q_stride);
+    for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::MulAdd(query, keys[i], sums[h][i]);
+  }
+}
+
+// scores[h][i] = q_h . k_i for kKeys rows of K; V's rows are fetched meanwhile.
+template <int kHeads, int kKeys, class T>
+HWY_INLINE void score_keys(const Segment<T>& segment, const KvRun<T>& run, Index first, float* scores) {
+  const Index row_stride = segment.kv.row_stride();
+  const T* k = run.k + first * row_stride;
+  for (int i = 0; i < kKeys; ++i) prefetch_row(run.v + (first + i) * row_stride, segment.head_dim);
+  Vec sums[kHeads][kKeys];
+  for (int h = 0; h < kHeads; ++h)
+    for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::Zero(F32());
+  Index d = 0;
+  for (; d + lanes() <= segment.head_dim; d += lanes())
+    score_step<kHeads, kKeys>(segment.q + d, segment.stride, k + d, row_stride, lanes(), sums);
+  if (d < segment.head_dim)
+    score_step<kHeads, kKeys>(segment.q + d, segment.stride, k + d, row_stride, segment.head_dim - d, sums);
+  for (int h = 0; h < kHeads; ++h)
+    for (int i = 0; i < kKeys; ++i) scores[h * kBlockKeys + first + i] = sum_of_lanes(sums[h][i]);
+}
+
+// o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i. The last vector has `count`
+// elements.
+template <int kHeads, int kVectors, class T>
+HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, Index d, Index count,
+                           const float* p) {
+  float* o = segment.o + d;
+  const T* v = run.v + d;
+  Vec sums[kHeads][kVectors];
+  for (int h = 0; h < kHeads; ++h)
+    for (int c = 0; c < kVectors; ++c) sums[h][c] = load(o + h * segment.stride + c * lanes());
+  for (Index i = 0; i < run.count; ++i, v += segment.kv.row_stride()) {
+    Vec values[kVectors];
+    for (int c = 0; c < kVectors; ++c) values[c] = load(v + c * lanes(), count);
+    for (int h = 0; h < kHeads; ++h) {
+      const Vec weight = set(p[h * kBlockKeys + i]);
+      for (int c = 0; c < kVectors; ++c) sums[h][c] = hn::MulAdd(weight, values[c], sums[h][c]);
+    }
+  }
+  for (int h = 0; h < kHeads; ++h)
+    for (int c = 0; c < kVectors; ++c) store(sums[h][c], o + h * segment.stride + c * lanes());
+}
+
+template <int kHeads, class T>
+HWY_INLINE void value_run(const Segment<T>& segment, const KvRun<T>& run, const float* p) {
+  constexpr int kVectors = std::clamp(kAccumulators / kHeads, 1, 4);
+  Index d = 0;
+  for (; d + kVectors * lanes() <= segment.head_dim; d += kVectors * lanes())
+    add_values<kHeads, kVectors>(segment, run, d, lanes(), p);
+  for (; d < segment.head_dim; d += lanes()) add_values<kHeads, 1>(segment, run, d, segment.head_dim - d, p);
+}
+
+// Scores, softmax step and weighted sum of one block of keys.
+template <int kHeads, class T>
+HWY_INLINE void attend_block(const Segment<T>& segment, Index begin, Index end) {
+  HWY_ALIGN float scores[kHeads * kBlockKeys];
+  HWY_ALIGN float p[kHeads * kBlockKeys];
+  KvRun<T> run;
+  for (Index position = begin; position < end; position += run.count) {
+    run = segment.kv.run(position, std::min(end, position + segment.max_run));
+    Index i = 0;
+    for (; i + 2 <= run.count; i += 2) score_keys<kHeads, 2>(segment, run, i, scores + (position - begin));
+    if (i < run.count) score_keys<kHeads, 1>(segment, run, i, scores + (position - begin));
+  }
+  for (int h = 0; h < kHeads; ++h) {
+    const float correction = softmax_step(scores + h * kBlockKeys, end - begin, kBlockKeys,
+                                          segment.scale_log2, p + h * kBlockKeys, segment.states[h]);
+    if (correction != 1.0f) scale_row(segment.o + h * segment.stride, segment.stride, correction);
+  }
+  for (Index position = begin; position < end; position += run.count) {
+    run = segment.kv.run(position, std::min(end, position + segment.max_run));
+    value_run<kHeads>(segment, run, p + (position - begin));
+  }
+}
+
+template <int kHeads, class T>
+HWY_NOINLINE void attend_segment(const Segment<T>& segment) {
+  std::fill_n(segment.o, kHeads * segment.stride, 0.0f);
+  std::fill_n(segment.states, kHeads, SoftmaxState{-std::numeric_limits<float>::infinity(), 0.0f});
+  for (Index begin = segment.begin; begin < segment.end; begin += kBlockKeys)
+    attend_block<kHeads>(segment, begin, std::min(begin + kBlockKeys, segment.end));
+}
+
+template <class T>
+void attend_heads(const Segment<T>& segment) {
+  switch (segment.num_heads) {
+    case 1:
+      return attend_segment<1>(segment);
+    case 2:
+      return attend_segment<2>(segment);
+    case 3:
+      return attend_segment<3>(segment);
+    case 4:
+      return attend_segment<4>(segment);
+    case 5:
+      return attend_segment<5>(segment);
+    case 6:
+      return attend_segment<6>(segment);
+    case 7:
+      return attend_segment<7>(segment);
+    default:
+      return attend_segment<8>(segment);
+  }
+}
+
+template <class T>
+void merge(const MergeRow<T>& row) {
+  SoftmaxState total = row.states[0];
+  for (Index s = 1; s < row.num_segments; ++s)
+    total.max = std::max(total.max, row.states[s * row.num_q_heads].max);
+  total.sum = 0;
+  std::fill_n(row.sum, row.stride, 0.0f);
+  for (Index s = 0; s < row.num_segments; ++s) {
+    const SoftmaxState& state = row.states[s * row.num_q_heads];
+    const float factor = std::exp2(state.max - total.max);
+    total.sum += factor * state.sum;
+    const float* o = row.o + s * row.num_q_heads * row.stride;
+    for (Index d = 0; d < row.stride; d += lanes())
+      store(hn::MulAdd(set(factor), load(o + d), load(row.sum + d)), row.sum + d);
+  }
+  finish_row(row.sum, total.sum, row.gate, row.head_dim, row.out);
+}
+
+void attend_heads_f32(const Segment<float>& segment) { attend_heads(segment); }
+void attend_heads_bf16(const Segment<bf16>& segment) { attend_heads(segment); }
+void merge_f32(const MergeRow<float>& row) { merge(row); }
+void merge_bf16(const MergeRow<bf16>& row) { merge(row); }
+
+}  // namespace longspan::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longspan::ops::cpu {
+namespace {
+
+HWY_EXPORT(attend_heads_f32);
+HWY_EXPORT(attend_heads_bf16);
+HWY_EXPORT(merge_f32);
+HWY_EXPORT(merge_bf16);
+
+void attend_heads(const Segment<float>& segment) { HWY_DYNAMIC_DISPATCH(attend_heads_f32)(segment); }
+void attend_heads(const Segment<bf16>& segment) { HWY_DYNAMIC_DISPATCH(attend_heads_bf16)(segment); }
+void merge(const MergeRow<float>& row) { HWY_DYNAMIC_DISPATCH(merge_f32)(row); }
+void merge(const MergeRow<bf16>& row) { HWY_DYNAMIC_DISPATCH(merge_bf16)(row); }
+
+constexpr Index kMaxPassHeads = 8;  // query heads of one pass over K and V
+constexpr Index kMinSegment = 512;  // keys
+constexpr Index kMaxSegments = 32;  // a sequence: bounds the partial sums, whatever the context length
+constexpr Index kMaxBatch = 8;      // sequences in flight: more of them go in turns
+constexpr Index kSmallestRun = 16;  // page_tokens is a multiple of it
+constexpr float kLog2E = 1.44269504f;
+
+constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
+
+Index segment_keys(Index seq_len) {
+  Index keys = kMinSegment;
+  while (keys * kMaxSegments < seq_len) keys *= 2;
+  return keys;
+}
+
+// Shapes of the call, and the sequences in flight.
+template <class T>
+class DecodeBatch {
+ public:
+  DecodeBatch(const Context& context, const Attention& args)
+      : context_(context),
+        args_(args),
+        num_q_heads_(args.q.dim(1)),
+        group_(num_q_heads_ / args.kv.num_kv_heads),
+        passes_((group_ + kMaxPassHeads - 1) / kMaxPassHeads),
+        pass_heads_((group_ + passes_ - 1) / passes_),
+        stride_(round_up(args.kv.head_dim, 16)) {
+    // A thread's own rows first; partial sums and states behind those of thread 0.
+    const Index rows = kMaxBatch * kMaxSegments * num_q_heads_;
+    const Index own_bytes = kMaxPassHeads * stride_ * static_cast<Index>(sizeof(float));
+    const Index partial_bytes = rows * stride_ * static_cast<Index>(sizeof(float));
+    const Index state_bytes = rows * static_cast<Index>(sizeof(SoftmaxState));
+    context.scratch.reserve(static_cast<size_t>(own_bytes + partial_bytes + state_bytes));
+    char* base = static_cast<char*>(context.scratch.of_thread(0));
+    partials_ = reinterpret_cast<float*>(base + own_bytes);
+    states_ = reinterpret_cast<SoftmaxState*>(base + own_bytes + partial_bytes);
+  }
+
+  void run(Index first_seq, Index num_seqs) {
+    first_seq_ = first_seq;
+    num_segments_total_ = 0;
+    for (Index i = 0; i < num_seqs; ++i) {
+      first_segment_[i] = num_segments_total_;
+      num_segments_total_ += num_segments(first_seq + i);
+    }
+    first_segment_[num_seqs] = num_segments_total_;
+    context_.pool.parallel_for(num_segments_total_ * args_.kv.num_kv_heads * passes_,
+                               [this](int64_t task, int thread) { attend(task, thread); });
+    context_.pool.parallel_for(num_seqs * num_q_heads_,
+                               [this](int64_t task, int thread) { merge_head(task, thread); });
+  }
+
+ private:
+  Index seq_len(Index seq_idx) const { return args_.seqs.seq_lens.as<int32_t>()[seq_idx]; }
+  Index num_segments(Index seq_idx) const {
+    const Index keys = segment_keys(seq_len(seq_idx));
+    return (seq_len(seq_idx) + keys - 1) / keys;
+  }
+  float* own_rows(int thread) const { return static_cast<float*>(context_.scratch.of_thread(thread)); }
+  T* at(const TensorView& view, Index seq_idx, Index head) const {
+    const Index row = args_.seqs.query_start_loc.as<int32_t>()[seq_idx];
+    return view.as<T>() + row * view.stride(0) + head * view.stride(1);
+  }
+
+  // Tasks of one segment lie together: their kv heads share the lines' pages.
+  void attend(Index task, int thread) const {
+    const Index pass = task % passes_;
+    const Index kv_head = task / passes_ % args_.kv.num_kv_heads;
+    const Index segment_idx = task / passes_ / args_.kv.num_kv_heads;
+    Index i = 0;
+    while (first_segment_[i + 1] <= segment_idx) ++i;
+    const Index seq_idx = first_seq_ + i;
+    const Index head = kv_head * group_ + pass * pass_heads_;
+    const Index num_heads = std::min(pass_heads_, group_ - pass * pass_heads_);
+    float* q = own_rows(thread);
+    std::fill_n(q, num_heads * stride_, 0.0f);
+    for (Index h = 0; h < num_heads; ++h)
+      for (Index d = 0; d < args_.kv.head_dim; ++d)
+        q[h * stride_ + d] = static_cast<float>(at(args_.q, seq_idx, head + h)[d]);
+
+    const Index keys = segment_keys(seq_len(seq_idx));
+    const Index begin = (segment_idx - first_segment_[i]) * keys;
+    const bool by_pages = args_.path == AttentionPath::kPageContiguousDecode;
+    const PagedKv<T> kv(args_, seq_idx, kv_head);
+    const Index row = segment_idx * num_q_heads_ + head;
+    attend_heads(Segment<T>{.kv = kv,
+                            .begin = begin,
+                            .end = std::min(begin + keys, seq_len(seq_idx)),
+                            .max_run = by_pages ? kv.page_tokens() : kSmallestRun,
+                            .q = q,
+                            .num_heads = num_heads,
+                            .head_dim = args_.kv.head_dim,
+                            .stride = stride_,
+                            .scale_log2 = args_.scale * kLog2E,
+                            .o = partials_ + row * stride_,
+                            .states = states_ + row});
+  }
+
+  void merge_head(Index task, int thread) const {
+    const Index i = task / num_q_heads_;
+    const Index head = task % num_q_heads_;
+    const Index row = first_segment_[i] * num_q_heads_ + head;
+    merge(MergeRow<T>{.o = partials_ + row * stride_,
+                      .states = states_ + row,
+                      .num_segments = first_segment_[i + 1] - first_segment_[i],
+                      .num_q_heads = num_q_heads_,
+                      .head_dim = args_.kv.head_dim,
+                      .stride = stride_,
+                      .sum = own_rows(thread),
+                      .gate = args_.gate.empty() ? nullptr : at(args_.gate, first_seq_ + i, head),
+                      .out = at(args_.out, first_seq_ + i, head)});
+  }
+
+  const Context& context_;
+  const Attention& args_;
+  const Index num_q_heads_;
+  const Index group_;       // query heads a kv head
+  const Index passes_;      // over K and V
+  const Index pass_heads_;  // of one pass
+  const Index stride_;      // floats a row of partial sums
+  float* partials_;         // [segments in flight, num_q_heads, stride]
+  SoftmaxState* states_;    // [segments in flight, num_q_heads]
+  Index first_seq_ = 0;
+  Index num_segments_total_ = 0;
+  Index first_segment_[kMaxBatch + 1] = {};
+};
+
+}  // namespace
+
+template <class T>
+void decode_attention(const Context& context, const Attention& args, Index first_seq, Index num_seqs) {
+  if (num_seqs == 0) return;
+  DecodeBatch<T> batch(context, args);
+  for (Index done = 0; done < num_seqs; done += kMaxBatch)
+    batch.run(first_seq + done, std::min(kMaxBatch, num_seqs - done));
+}
+
+template void decode_attention<float>(const Context&, const Attention&, Index, Index);
+template void decode_attention<bf16>(const Context&, const Attention&, Index, Index);
+
+}  // namespace longspan::ops::cpu
+#endif  // HWY_ONCE
