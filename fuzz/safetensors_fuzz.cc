@@ -12,9 +12,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& tensor : header.tensors) {
       CHECK(tensor.begin == next && tensor.size_bytes <= size - next);
       CHECK(tensor.dims.size() <= longspan::io::kMaxTensorRank);
-      longspan::Index product = 1;
-      for (longspan::Index dim : tensor.dims) product *= dim;
-      CHECK(product == tensor.num_elements());
+      longspan::Index product = 1, stride = 1;
+      for (longspan::Index dim : tensor.dims) {
+        product *= dim;  // neither may overflow: the sanitizer looks
+        stride *= dim == 0 ? 1 : dim;
+      }
+      CHECK(product == tensor.num_elements() && stride >= product);
       next += tensor.size_bytes;
     }
     CHECK(next == size);

@@ -60,14 +60,16 @@ std::vector<Index> read_dims(const JsonObject& entry) {
   return dims;
 }
 
-// Product of the dims times the element size, checked for overflow.
+// Product of the dims times the element size. Overflow is looked for without the zeros: strides are made of
+// the other dims of an empty tensor too.
 uint64_t read_size(const JsonObject& entry, const std::vector<Index>& dims, DType dtype) {
-  uint64_t size = dtype_size(dtype);
+  Index size = static_cast<Index>(dtype_size(dtype));
   for (Index dim : dims)
-    if (__builtin_mul_overflow(size, static_cast<uint64_t>(dim), &size))
+    if (__builtin_mul_overflow(size, std::max<Index>(dim, 1), &size))
       fail(ErrorKind::kInvalid, "{}: shape: got [{}], whose size overflows 64 bits", entry.where(),
            fmt::join(dims, ", "));
-  return size;
+  const bool is_empty = std::find(dims.begin(), dims.end(), 0) != dims.end();
+  return is_empty ? 0 : static_cast<uint64_t>(size);
 }
 
 TensorInfo read_tensor(const std::string& name, const Json& value, std::string_view file, uint64_t data_begin,

@@ -112,6 +112,7 @@ TEST(SafetensorsHeader, RefusesBadShapes) {
   EXPECT_TRUE(contains(with_shape("[18446744073709551615]"), "got dimension 18446744073709551615"));
   EXPECT_TRUE(contains(with_shape("[1,1,1,1,1,1,1,1,1]"), "got 9 dimensions, need at most 8"));
   EXPECT_TRUE(contains(with_shape("[1099511627776,1099511627776]"), "overflows"));
+  EXPECT_TRUE(contains(with_shape("[0,1099511627776,1099511627776]"), "overflows"));
   EXPECT_TRUE(contains(with_shape("7"), "need an array"));
   EXPECT_TRUE(contains(with_shape("null"), "need an array"));
 }
