@@ -1,0 +1,218 @@
+#include "text/tokenizer_file.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "text/added_token_field.h"
+#include "text/byte_alphabet.h"
+#include "text/json_field.h"
+#include "text/utf8.h"
+#include "text/vocabulary.h"
+
+namespace longspan::text {
+namespace {
+
+// GPT-2's pattern, which a ByteLevel pre-tokenizer applies when `use_regex` is true.
+constexpr std::string_view kByteLevelPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+const std::string& type_of(const JsonField& component) { return component.required("type").string(); }
+
+// The members of a Sequence, or the component itself. Sequences do not nest.
+std::vector<JsonField> sequence(const JsonField& component, const char* members) {
+  if (type_of(component) != "Sequence") return {component};
+  std::vector<JsonField> parts;
+  const JsonField list = component.required(members);
+  for (size_t i = 0; i < list.array().size(); ++i) parts.push_back(list.element(i));
+  return parts;
+}
+
+bool read_normalizer(const JsonField& document) {
+  const auto normalizer = document.optional("normalizer");
+  if (!normalizer) return false;
+  bool nfc = false;
+  for (const JsonField& part : sequence(*normalizer, "normalizers")) {
+    if (type_of(part) != "NFC") part.required("type").unsupported("NFC, a Sequence of it, or null");
+    nfc = true;
+  }
+  return nfc;
+}
+
+TokenizerFile::Split read_split(const JsonField& part) {
+  const JsonField pattern = part.required("pattern");
+  const auto regex = pattern.optional("Regex");
+  if (!regex) pattern.unsupported("a Regex");
+  const JsonField behavior = part.required("behavior");
+  const bool is_inverted = part.flag("invert", false);
+  // Isolated keeps matches and gaps alike; Removed with invert keeps the matches only.
+  if (behavior.string() == "Isolated") return {regex->string(), Gaps::kKeep};
+  if (behavior.string() == "Removed" && is_inverted) return {regex->string(), Gaps::kDrop};
+  behavior.unsupported("Isolated, or Removed with invert");
+}
+
+std::vector<TokenizerFile::Split> read_pre_tokenizer(const JsonField& document) {
+  std::vector<TokenizerFile::Split> splits;
+  const JsonField pre_tokenizer = document.required("pre_tokenizer");
+  bool is_byte_level = false;
+  for (const JsonField& part : sequence(pre_tokenizer, "pretokenizers")) {
+    // Behind ByteLevel the text is spelled in the byte alphabet: a pattern would mean something else.
+    if (is_byte_level) part.unsupported("ByteLevel as the last pre-tokenizer");
+    if (type_of(part) == "Split") {
+      splits.push_back(read_split(part));
+    } else if (type_of(part) == "ByteLevel") {
+      is_byte_level = true;
+      if (part.flag("add_prefix_space", true)) part.required("add_prefix_space").unsupported("false");
+      if (part.flag("use_regex", true)) splits.push_back({std::string(kByteLevelPattern), Gaps::kKeep});
+    } else {
+      part.required("type").unsupported("Split or ByteLevel");
+    }
+  }
+  if (!is_byte_level) pre_tokenizer.unsupported("a ByteLevel pre-tokenizer");
+  return splits;
+}
+
+void check_post_processor(const JsonField& document) {
+  const auto post_processor = document.optional("post_processor");
+  if (!post_processor) return;
+  for (const JsonField& part : sequence(*post_processor, "processors")) {
+    if (type_of(part) != "ByteLevel") part.required("type").unsupported("ByteLevel or null");
+  }
+}
+
+void check_decoder(const JsonField& document) {
+  const JsonField decoder = document.required("decoder");
+  const auto parts = sequence(decoder, "decoders");
+  if (parts.size() != 1) decoder.unsupported("one ByteLevel decoder");
+  if (type_of(parts[0]) != "ByteLevel") parts[0].required("type").unsupported("ByteLevel");
+}
+
+void check_model_options(const JsonField& model) {
+  if (type_of(model) != "BPE") model.required("type").unsupported("BPE");
+  if (const auto dropout = model.optional("dropout"); dropout && dropout->value() != 0) {
+    dropout->unsupported("0 or null");
+  }
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const auto field = model.optional(affix);
+    if (field && !field->string().empty()) field->unsupported("an empty affix or null");
+  }
+}
+
+using IdOfSpelling = std::unordered_map<std::string_view, int32_t>;
+
+// Borrows the spellings from the document.
+IdOfSpelling read_vocabulary(const JsonField& vocabulary) {
+  IdOfSpelling ids;
+  std::unordered_map<int32_t, std::string_view> spellings;
+  ids.reserve(vocabulary.object().size());
+  spellings.reserve(vocabulary.object().size());
+  for (const auto& [spelling, value] : vocabulary.object().items()) {
+    const int32_t id = value.is_number_unsigned() ? JsonField(value, "").id() : -1;
+    if (id < 0) vocabulary.required(spelling.c_str()).invalid("a token id");
+    const auto [it, is_new] = spellings.emplace(id, spelling);
+    if (!is_new)
+      vocabulary.required(spelling.c_str()).invalid(fmt::format("an id that '{}' does not have", it->second));
+    ids.emplace(spelling, id);
+  }
+  return ids;
+}
+
+// "left right" or ["left", "right"].
+std::pair<std::string_view, std::string_view> read_pair(const JsonField& merges, size_t idx) {
+  const nlohmann::json& entry = merges.value()[idx];
+  if (entry.is_string()) {
+    const std::string_view text = entry.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space != text.npos && text.find(' ', space + 1) == text.npos) {
+      return {text.substr(0, space), text.substr(space + 1)};
+    }
+  } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
+    return {entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>()};
+  }
+  merges.element(idx).invalid("\"left right\" or [\"left\", \"right\"]");
+}
+
+std::vector<Merge> read_merges(const JsonField& merges, const IdOfSpelling& ids) {
+  std::vector<Merge> result;
+  result.reserve(merges.array().size());
+  std::string merged;
+  for (size_t i = 0; i < merges.array().size(); ++i) {
+    const auto [left, right] = read_pair(merges, i);
+    merged.assign(left).append(right);
+    const auto id_of = [&](std::string_view spelling) {
+      const auto it = ids.find(spelling);
+      if (it == ids.end())
+        merges.element(i).invalid(fmt::format("tokens of the vocabulary, which lacks '{}'", spelling));
+      return it->second;
+    };
+    result.push_back({id_of(left), id_of(right), id_of(merged)});
+  }
+  return result;
+}
+
+std::vector<TokenizerFile::Token> tokens_with_bytes(const JsonField& vocabulary, const IdOfSpelling& ids) {
+  std::vector<TokenizerFile::Token> tokens;
+  tokens.reserve(ids.size());
+  std::vector<bool> has_byte(256);
+  for (const auto& [spelling, id] : ids) {
+    auto bytes = bytes_of_spelling(spelling);
+    const bool is_mergeable = bytes.has_value();
+    if (bytes && bytes->size() == 1) has_byte[static_cast<uint8_t>((*bytes)[0])] = true;
+    tokens.push_back({id, is_mergeable ? std::move(*bytes) : std::string(spelling), is_mergeable});
+  }
+  for (size_t byte = 0; byte < has_byte.size(); ++byte) {
+    if (!has_byte[byte]) vocabulary.invalid(fmt::format("a token for every byte; 0x{:02x} has none", byte));
+  }
+  return tokens;
+}
+
+std::vector<AddedToken> read_added_tokens(const JsonField& document, const IdOfSpelling& ids) {
+  std::vector<AddedToken> tokens;
+  const auto list = document.optional("added_tokens");
+  if (!list) return tokens;
+  std::unordered_map<int32_t, std::string_view> spellings;
+  for (const auto& [spelling, id] : ids) spellings.emplace(id, spelling);
+  std::unordered_set<std::string> contents;
+  for (size_t i = 0; i < list->array().size(); ++i) {
+    const JsonField entry = list->element(i);
+    AddedToken token = read_added_token(entry, entry.required("id").id());
+    const auto known_id = ids.find(token.content);
+    if (known_id != ids.end() && known_id->second != token.id) {
+      entry.required("id").invalid(
+          fmt::format("{}, the id of this content in model.vocab", known_id->second));
+    }
+    const auto known = spellings.try_emplace(token.id, entry.required("content").string());
+    const bool is_vocabulary_token = known_id != ids.end();
+    if (!known.second && !is_vocabulary_token) {
+      entry.required("id").invalid(fmt::format("an id that '{}' does not have", known.first->second));
+    }
+    if (!contents.insert(token.content).second)
+      entry.required("content").invalid("a content that no other has");
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+TokenizerFile parse_tokenizer_file(std::string_view json, std::string_view file_name) {
+  const nlohmann::json root = parse_json(json, file_name);
+  const JsonField document(root, file_name);
+  const JsonField model = document.required("model");
+  check_model_options(model);
+  check_post_processor(document);
+  check_decoder(document);
+  const JsonField vocabulary = model.required("vocab");
+  const IdOfSpelling ids = read_vocabulary(vocabulary);
+  return {
+      .nfc = read_normalizer(document),
+      .splits = read_pre_tokenizer(document),
+      .vocabulary = tokens_with_bytes(vocabulary, ids),
+      .merges = read_merges(model.required("merges"), ids),
+      .whole_words =
+          model.flag("ignore_merges", false) ? Bpe::WholeWords::kAlways : Bpe::WholeWords::kIfMerged,
+      .added_tokens = read_added_tokens(document, ids),
+  };
+}
+
+}  // namespace longspan::text
