@@ -83,7 +83,7 @@ class PrefixIndex {
   void unpin(std::string_view salt, std::span<const int32_t> tokens);
 
   void clear();
-  PrefixStats stats() const;
+  const PrefixStats& stats() const { return stats_; }
 
  private:
   struct Node {
