@@ -252,10 +252,11 @@ DType read_dtype(const Source& source) {
 void read_quantization(const Source& source, ModelConfig& config) {
   // The second name is an older one of compressed-tensors, the third MLX's.
   for (std::string_view key : {"quantization_config", "compression_config", "quantization"}) {
-    if (config.quantization.quantised()) return;
-    if (const auto object = place->find_object(key)) config.quantization = read_quant_config(*object);
+    for (const JsonObject* place : {&source.top, &source.text}) {
+      if (config.quantization.quantised()) return;
+      if (const auto object = place->find_object(key)) config.quantization = read_quant_config(*object);
+    }
   }
-}
 }
 
 }  // namespace
