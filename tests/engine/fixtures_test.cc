@@ -1,0 +1,121 @@
+// Every reference fixture through the whole engine, in float32 and bfloat16, by the limits of
+// tests/fixtures/README.md.
+#include <gtest/gtest.h>
+
+#include "support/fixture.h"
+
+namespace longspan {
+namespace {
+
+struct Limits {
+  double relative_l2 = 0;
+  double relative_l2_long = 0;  // above 10,000 tokens
+  double gap = 0;               // a first differing id is an error above it; negative: ids are not compared
+};
+
+struct FixtureCase {
+  std::string fixture;
+  DType dtype;
+  Limits limits;
+  engine::DeviceKind device = engine::DeviceKind::kCpu;
+  int64_t max_prompt = 1 << 20;  // longer prompts are left out (the reference device is slow)
+};
+
+std::string case_name(const ::testing::TestParamInfo<FixtureCase>& info) {
+  return info.param.fixture + (info.param.dtype == DType::kF32 ? "_float32" : "_bfloat16") +
+         (info.param.device == engine::DeviceKind::kReference ? "_reference" : "");
+}
+
+class Fixture : public ::testing::TestWithParam<FixtureCase> {};
+
+// Index of the first differing id; -1 when equal.
+int first_difference(const std::vector<int32_t>& got, const std::vector<int32_t>& want) {
+  for (size_t i = 0; i < want.size(); ++i)
+    if (i >= got.size() || got[i] != want[i]) return static_cast<int>(i);
+  return -1;
+}
+
+TEST_P(Fixture, LogitsAndGreedyIdsMatch) {
+  const FixtureCase& param = GetParam();
+  engine::Engine engine({.model = testing::model_dir(param.fixture),
+                         .device = param.device,
+                         .dtype = param.dtype,
+                         .max_num_seqs = 1});
+  const testing::Reference reference(param.fixture);
+  ASSERT_GT(reference.num_cases(), 0);
+  for (int i = 0; i < reference.num_cases(); ++i) {
+    const testing::ReferenceCase want = reference.at(i);
+    if (static_cast<int64_t>(want.prompt.size()) > param.max_prompt) continue;
+    const testing::Answer got = testing::generate(
+        engine, want.prompt, static_cast<int64_t>(want.greedy_ids.size()), want.last_logits.size());
+    ASSERT_EQ(got.prompt_logits.size(), want.last_logits.size()) << "prompt " << i;
+    const double error = testing::relative_l2(got.prompt_logits, want.last_logits);
+    const double limit =
+        want.prompt.size() > 10000 ? param.limits.relative_l2_long : param.limits.relative_l2;
+    EXPECT_LE(error, limit) << "prompt " << i << " of " << want.prompt.size() << " tokens";
+    const int at = first_difference(got.ids, want.greedy_ids);
+    if (at >= 0 && param.limits.gap >= 0)
+      EXPECT_LE(want.greedy_gap[static_cast<size_t>(at)], param.limits.gap)
+          << "prompt " << i << ", token " << at;
+    std::printf("  prompt %2d  %6zu tokens  relative L2 %.2e  first different id %d\n", i, want.prompt.size(),
+                error, at);
+  }
+}
+
+constexpr Limits kExact{1e-4, 3e-4, 1e-3};
+
+INSTANTIATE_TEST_SUITE_P(Float32, Fixture,
+                         ::testing::Values(FixtureCase{"hybrid_r3_tied", DType::kF32, kExact},
+                                           FixtureCase{"hybrid_r2_untied_sharded", DType::kF32, kExact},
+                                           FixtureCase{"hybrid_r1_mixed_layers", DType::kF32, kExact},
+                                           FixtureCase{"hybrid_head256", DType::kF32, kExact},
+                                           FixtureCase{"wrapped_multimodal", DType::kF32, kExact},
+                                           FixtureCase{"dense_qwen3", DType::kF32, kExact},
+                                           FixtureCase{"dense_qwen2_bias", DType::kF32, kExact},
+                                           FixtureCase{"tiny", DType::kF32, kExact}),
+                         case_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Bfloat16, Fixture,
+    ::testing::Values(FixtureCase{"hybrid_r3_tied", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
+                      FixtureCase{"hybrid_r2_untied_sharded", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
+                      FixtureCase{"hybrid_r1_mixed_layers", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
+                      FixtureCase{"hybrid_head256", DType::kBF16, {5e-2, 5e-2, 0.25}},
+                      FixtureCase{"wrapped_multimodal", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
+                      FixtureCase{"dense_qwen3", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}},
+                      FixtureCase{"dense_qwen2_bias", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}},
+                      FixtureCase{"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}}),
+    case_name);
+
+// The oracle itself, on the short prompts.
+INSTANTIATE_TEST_SUITE_P(
+    Reference, Fixture,
+    ::testing::Values(
+        FixtureCase{"hybrid_r3_tied", DType::kF32, kExact, engine::DeviceKind::kReference, 70},
+        FixtureCase{"hybrid_r2_untied_sharded", DType::kF32, kExact, engine::DeviceKind::kReference, 70},
+        FixtureCase{"dense_qwen3", DType::kF32, kExact, engine::DeviceKind::kReference, 70},
+        FixtureCase{"dense_qwen2_bias", DType::kF32, kExact, engine::DeviceKind::kReference, 70}),
+    case_name);
+
+// The layers of case 1, one by one: a fault shows where it is made.
+TEST(FixtureLayers, HiddenStatesMatch) {
+  for (const char* fixture : {"hybrid_r3_tied", "hybrid_head256", "dense_qwen3"}) {
+    engine::Engine engine({.model = testing::model_dir(fixture), .dtype = DType::kF32, .max_num_seqs = 1});
+    const testing::Reference reference(fixture);
+    int num_compared = 0;
+    engine.set_layer_tap([&](Index k, const TensorView& hidden) {
+      const auto want = reference.hidden(static_cast<int>(k));
+      if (want.size() != static_cast<size_t>(hidden.dim(0))) return;
+      std::vector<std::vector<float>> got;
+      for (Index i = 0; i < hidden.dim(0); ++i)
+        got.push_back(testing::to_floats(TensorView(hidden.rows(i, 1).data, hidden.dtype, {hidden.dim(1)})));
+      EXPECT_LE(testing::relative_l2(got, want), 1e-4) << fixture << " after layer " << k;
+      ++num_compared;
+    });
+    testing::generate(engine, reference.at(1).prompt, 1, reference.at(1).prompt.size());
+    EXPECT_EQ(num_compared, engine.info().config.num_layers() + 1) << fixture;
+  }
+}
+
+}  // namespace
+}  // namespace longspan
