@@ -1,0 +1,79 @@
+// Raw fp32 multiply-add and memory read rates, on the best Highway target.
+#include "peaks.h"
+
+#include <algorithm>
+#include <chrono>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "peaks.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace longspan::bench::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+constexpr int kChains = 12;
+
+// Returns floating-point operations done; the sum keeps the compiler honest.
+int64_t multiply_adds(int64_t rounds, float* sum) {
+  hn::Vec<D> chains[kChains];
+  for (int i = 0; i < kChains; ++i) chains[i] = hn::Set(D(), static_cast<float>(i));
+  const auto x = hn::Set(D(), 0.999f);
+  for (int64_t round = 0; round < rounds; ++round)
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) chains[i] = hn::MulAdd(chains[i], x, x);
+  for (int i = 0; i < kChains; ++i) *sum += hn::GetLane(chains[i]);
+  return rounds * kChains * 2 * static_cast<int64_t>(hn::Lanes(D()));
+}
+
+float read(const float* from, int64_t count) {
+  const int64_t step = static_cast<int64_t>(hn::Lanes(D()));
+  hn::Vec<D> sums[4] = {hn::Zero(D()), hn::Zero(D()), hn::Zero(D()), hn::Zero(D())};
+  for (int64_t i = 0; i + 4 * step <= count; i += 4 * step)
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) sums[j] = hn::Add(sums[j], hn::LoadU(D(), from + i + j * step));
+  return hn::GetLane(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+}
+
+}  // namespace
+}  // namespace longspan::bench::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longspan::bench {
+
+HWY_EXPORT(multiply_adds);
+HWY_EXPORT(read);
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double float_peak_gflops(double seconds) {
+  double best = 0;
+  float sum = 0;
+  for (const double end = now() + seconds; now() < end;) {
+    const double start = now();
+    const auto flops = static_cast<double>(HWY_DYNAMIC_DISPATCH(multiply_adds)(200000, &sum));
+    best = std::max(best, flops / (now() - start) / 1e9);
+  }
+  return sum == 1.5f ? 0 : best;
+}
+
+double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
+  constexpr int64_t kChunk = 1 << 20;  // bytes a task
+  const auto num_chunks = static_cast<int64_t>(memory.size_bytes()) / kChunk;
+  std::vector<float> sums(static_cast<size_t>(pool.num_threads() * 16));
+  const double start = now();
+  pool.parallel_for(num_chunks, [&](int64_t chunk, int thread) {
+    const auto* from = static_cast<const float*>(memory.data()) + chunk * kChunk / 4;
+    sums[static_cast<size_t>(thread * 16)] += HWY_DYNAMIC_DISPATCH(read)(from, kChunk / 4);
+  });
+  return static_cast<double>(num_chunks * kChunk) / (now() - start) / 1e9;
+}
+
+}  // namespace longspan::bench
+#endif

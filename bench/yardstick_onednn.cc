@@ -1,0 +1,37 @@
+// oneDNN's bf16 matmul with a weight it reordered to its own liking beforehand.
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "peaks.h"
+#include "yardstick.h"
+
+namespace longspan::bench {
+
+double yardstick_seconds(Index m, Index n, Index k, double budget_seconds) {
+  using dnnl::memory;
+  constexpr auto kBf16 = memory::data_type::bf16;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  const memory::desc x_desc({m, k}, kBf16, memory::format_tag::ab);
+  const memory::desc any_weight({k, n}, kBf16, memory::format_tag::any);
+  const memory::desc out_desc({m, n}, kBf16, memory::format_tag::ab);
+  const dnnl::matmul::primitive_desc description({x_desc, any_weight, out_desc}, engine);
+  const dnnl::matmul product(description);
+  memory x(x_desc, engine), weight(description.weights_desc(), engine), out(out_desc, engine);
+  const std::unordered_map<int, memory> args = {
+      {DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_DST, out}};
+  double best = 1e30;
+  const double end = now() + budget_seconds;
+  do {
+    const double start = now();
+    product.execute(stream, args);
+    stream.wait();
+    best = std::min(best, now() - start);
+  } while (now() < end);
+  return best;
+}
+
+}  // namespace longspan::bench
