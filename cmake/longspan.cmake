@@ -2,7 +2,8 @@
 
 add_library(longspan_options INTERFACE)
 target_include_directories(longspan_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_options(longspan_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict
+target_compile_options(longspan_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                                                   -ffp-contract=off -fno-math-errno)
 if(LONGSPAN_SANITIZE)
   target_compile_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE} -fno-omit-frame-pointer
@@ -10,7 +11,9 @@ if(LONGSPAN_SANITIZE)
   target_link_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE})
 endif()
 if(LONGSPAN_FUZZ)
+  # Coverage for the fuzzers; the tests of such a build carry it along.
   target_compile_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # longspan_room(NAME SOURCES a.cc b.cc DEPENDS core io LIBRARIES fmt::fmt)
@@ -25,7 +28,7 @@ function(longspan_room name)
   target_link_libraries(longspan_${name} PUBLIC ${ARG_LIBRARIES})
 endfunction()
 
-# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow): a GoogleTest program, one CTest entry per test case.
+# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow): a GoogleTest program = one CTest entry.
 function(longspan_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;ROOMS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
