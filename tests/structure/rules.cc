@@ -184,8 +184,8 @@ Violations unlisted_sources(const fs::path& root) {
     if (path.extension() != ".cc" && path.extension() != ".cu") continue;
     const bool listed = std::any_of(cmake_text.begin(), cmake_text.end(), [&](const auto& entry) {
       const std::string name = path.lexically_relative(entry.first).string();
-      const std::regex word("(^|[\\s(\"/])" + std::regex_replace(name, std::regex(R"([.+])"), R"(\$&)") +
-                            "([\\s)\"]|$)");
+      const std::string escaped = std::regex_replace(name, std::regex(R"([.+])"), R"(\$&)");
+      const std::regex word("(^|[^A-Za-z0-9_./-]|\\}/)" + escaped + "($|[^A-Za-z0-9_.-])");
       return name.substr(0, 2) != ".." && std::regex_search(entry.second, word);
     });
     if (!listed) found.push_back(file + ": no CMake file beside or above it names it");
