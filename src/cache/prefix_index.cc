@@ -159,6 +159,12 @@ int32_t PrefixIndex::add_node(int32_t parent, PrefixKey key, std::span<const int
   node.end = nodes_[static_cast<size_t>(parent)].end + std::ssize(tokens);
   node.tokens.assign(tokens.begin(), tokens.end());
   node.page = page.share();
+  if (kv_pool_ == nullptr) {
+    kv_pool_ = page.pool();
+    own_uses_.resize(static_cast<size_t>(kv_pool_->num_pages()), 0);
+  }
+  CHECK_MSG(page.pool() == kv_pool_, "[prefix index] pages of two pools");
+  ++own_uses_[static_cast<size_t>(page.id())];
   node.order = page_order_.insert(page_order_.end(), index);
   node.used_at = ++clock_;
   ++nodes_[static_cast<size_t>(parent)].num_children;
@@ -179,11 +185,21 @@ void PrefixIndex::set_state(int32_t index, StateSlot state) {
 
 // ---- Eviction.
 
+// Only the index uses it. A page may be in two nodes: partly filled in one, full in the other.
 bool PrefixIndex::is_evictable(const Page& page) const {
-  return page.use_count() == 1 && !page.pool()->is_pinned(page.id());
+  const bool is_kv = page.pool() == kv_pool_ && own_uses_[static_cast<size_t>(page.id())] > 0;
+  const int32_t own_uses = is_kv ? own_uses_[static_cast<size_t>(page.id())] : 1;
+  return page.use_count() == own_uses && !page.pool()->is_pinned(page.id());
 }
 
 bool PrefixIndex::evict(const PagePool& pool) {
+  const int32_t before = pool.num_free();
+  while (evict_one(pool))
+    if (pool.num_free() > before) return true;
+  return false;
+}
+
+bool PrefixIndex::evict_one(const PagePool& pool) {
   const auto state = std::find_if(state_order_.begin(), state_order_.end(), [&](int32_t index) {
     const std::vector<Page>& pages = nodes_[static_cast<size_t>(index)].state.pages;
     return pages.front().pool() == &pool &&
@@ -212,12 +228,14 @@ bool PrefixIndex::evict(const PagePool& pool) {
 
 int32_t PrefixIndex::num_reclaimable(const PagePool& pool) const {
   int32_t count = 0;
-  const auto add = [&](const Page& page) { count += page.pool() == &pool && is_evictable(page); };
-  for (const int32_t index : page_order_) {
-    const Node& node = nodes_[static_cast<size_t>(index)];
-    add(node.page);
-    for (const Page& page : node.state.pages) add(page);
-  }
+  if (&pool == kv_pool_)
+    for (int32_t id = 0; id < pool.num_pages(); ++id) {
+      const int32_t own_uses = own_uses_[static_cast<size_t>(id)];
+      count += own_uses > 0 && pool.use_count(id) == own_uses && !pool.is_pinned(id);
+    }
+  for (const int32_t index : state_order_)
+    for (const Page& page : nodes_[static_cast<size_t>(index)].state.pages)
+      count += page.pool() == &pool && is_evictable(page);
   return count;
 }
 
@@ -234,6 +252,7 @@ void PrefixIndex::remove_node(int32_t index) {
   CHECK_MSG(node.num_children == 0, "[prefix index] node with {} children removed", node.num_children);
   drop_state(index);
   page_order_.erase(node.order);
+  --own_uses_[static_cast<size_t>(node.page.id())];
   if (std::ssize(node.tokens) < options_.page_tokens) --num_partial_at_[node.tokens.size()];
   const auto [first, last] = by_key_.equal_range(node.key);
   by_key_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == index; }));

@@ -119,6 +119,7 @@ class PrefixIndex {
   void touch(int32_t index);
   void touch_state(int32_t index);
   bool is_evictable(const Page& page) const;
+  bool evict_one(const PagePool& pool);
 
   PrefixIndexOptions options_;
   std::vector<Node> nodes_;  // slots; free_ lists the unused ones
@@ -128,6 +129,8 @@ class PrefixIndex {
   std::vector<int32_t> num_partial_at_;  // [page_tokens]: partial nodes that end at this offset of their page
   std::list<int32_t> page_order_;        // least recently used first
   std::list<int32_t> state_order_;
+  const PagePool* kv_pool_ = nullptr;  // of every node's page; known from the first one on
+  std::vector<int32_t> own_uses_;      // [pages of kv_pool_]: nodes that hold the page
   uint64_t clock_ = 0;
   PrefixStats stats_;
 };

@@ -95,6 +95,7 @@ class Scheduler {
   bool has_work() const { return !sequences_.empty(); }
   const Sequence* find(SeqId id) const;  // null when not live
   cache::BlockTable& table(int32_t group) { return tables_[static_cast<size_t>(group)]; }  // for commit()
+  const cache::BlockTable& table(int32_t group) const { return tables_[static_cast<size_t>(group)]; }
   const cache::CacheMemory& memory() const { return memory_; }
   cache::CacheMemory& memory() { return memory_; }
   SchedulerStats stats() const;

@@ -217,6 +217,15 @@ TEST_F(PrefixIndexTest, APartlyFilledPageGoesWithItsState) {
   EXPECT_EQ(pages_.num_free(), 32);
 }
 
+TEST_F(PrefixIndexTest, APageThatIsPartialInOneNodeAndFullInAnotherStillComesBack) {
+  remember(count_up(128), {64, 128});
+  EXPECT_EQ(index().stats().num_nodes, 2);
+  EXPECT_EQ(index().num_reclaimable(pages_), 1);
+  EXPECT_TRUE(index().evict(pages_)) << "both nodes go";
+  EXPECT_EQ(pages_.num_free(), 32);
+  EXPECT_EQ(states_.num_free(), 16);
+}
+
 TEST_F(PrefixIndexTest, PagesInUseAreNotEvicted) {
   const Tokens prompt = count_up(300);
   remember(prompt, {256});

@@ -1,0 +1,165 @@
+// Ten thousand random serving histories in small pools. SimulatedEngine checks every plan; here every answer
+// must be that of the solo run, and every page must come back.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "schedule/simulated_engine.h"
+
+namespace longspan::schedule {
+namespace {
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int64_t in(int64_t low, int64_t high) {  // both included
+    return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool chance(int percent) { return in(1, 100) <= percent; }
+  template <class T>
+  T one_of(std::initializer_list<T> list) {
+    return list.begin()[in(0, static_cast<int64_t>(list.size()) - 1)];
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+struct Job {
+  Tokens prompt;
+  int64_t max_new_tokens = 0;
+  bool cancelled = false;
+};
+
+struct Trace {
+  SimulatedModel model;
+  cache::CacheCapacity capacity;
+  SchedulerOptions options;
+};
+
+Trace random_trace(Random& random) {
+  Trace trace;
+  trace.model = {.layout = random.one_of({cache::Layout::kUnified, cache::Layout::kSplit}),
+                 .page_tokens = random.one_of<int64_t>({16, 48, 64, 80, 128}),
+                 .prefix_caching = random.chance(60),
+                 .has_state = !random.chance(15)};
+  const int32_t pages_of_longest = static_cast<int32_t>((400 + 40) / trace.model.page_tokens + 1);
+  trace.capacity.num_pages = pages_of_longest + 2 + static_cast<int32_t>(random.in(0, 2 * pages_of_longest));
+  trace.capacity.num_state_slots = static_cast<int32_t>(random.in(1, 8));
+  if (random.chance(50)) {
+    trace.capacity.num_host_pages = static_cast<int32_t>(random.in(1, 2 * pages_of_longest));
+    trace.capacity.num_host_slots = static_cast<int32_t>(random.in(0, 3));
+  }
+  trace.options = {.max_num_seqs = static_cast<int32_t>(random.in(1, 8)),
+                   .max_num_batched_tokens = random.one_of<int64_t>({64, 100, 256, 1024}),
+                   .max_model_len = 440,
+                   .max_decode_stall_ms = random.chance(50) ? 10.0 : 0.0,
+                   .reuse_decoded = random.chance(10),
+                   .min_checkpoint_tokens = random.one_of<int64_t>({64, 128, 512})};
+  return trace;
+}
+
+// Prompts that share beginnings, some of them whole.
+Tokens random_prompt(Random& random) {
+  Tokens prompt(static_cast<size_t>(random.chance(20) ? random.in(1, 70) : random.in(1, 400)));
+  const int64_t family = random.in(0, 2);
+  const int64_t shared = random.in(0, std::ssize(prompt));
+  for (int64_t i = 0; i < std::ssize(prompt); ++i)
+    prompt[static_cast<size_t>(i)] = static_cast<int32_t>(i < shared ? family * 1000 + i : random.in(0, 50));
+  return prompt;
+}
+
+// Over all histories, so that the test knows what they reached.
+struct Totals {
+  int64_t num_swap_outs = 0;
+  int64_t num_replays = 0;
+  int64_t num_cached_tokens = 0;
+};
+
+class History {
+ public:
+  explicit History(uint32_t seed)
+      : random_(seed),
+        trace_(random_trace(random_)),
+        engine_(trace_.model, trace_.capacity, trace_.options) {}
+
+  void run(Totals& totals) {
+    const int64_t num_jobs = random_.in(1, 10);
+    int64_t num_steps = 0;
+    while (std::ssize(jobs_) < num_jobs || engine_.scheduler().has_work()) {
+      if (std::ssize(jobs_) < num_jobs && random_.chance(25)) add_job();
+      maybe_cancel();
+      if (!engine_.begin_step(/*prefill_tokens_per_ms=*/static_cast<double>(random_.in(0, 30)))) {
+        ASSERT_FALSE(engine_.scheduler().has_work()) << "stuck";
+        continue;
+      }
+      maybe_cancel();
+      engine_.finish_step();
+      ASSERT_LT(++num_steps, 20000) << "starved";
+    }
+    check_answers();
+    check_pages();
+    const SchedulerStats stats = engine_.scheduler().stats();
+    totals.num_swap_outs += stats.num_swap_outs;
+    totals.num_replays += stats.num_replays;
+    totals.num_cached_tokens += stats.num_cached_tokens;
+  }
+
+ private:
+  void add_job() {
+    const SeqId id = std::ssize(jobs_);
+    Job job{.prompt = random_prompt(random_), .max_new_tokens = random_.in(1, 40)};
+    const Admission admission = engine_.scheduler().add({.id = id,
+                                                         .prompt = job.prompt,
+                                                         .max_new_tokens = job.max_new_tokens,
+                                                         .priority = static_cast<int32_t>(random_.in(-1, 1)),
+                                                         .cache_salt = random_.chance(10) ? "other" : ""});
+    ASSERT_EQ(admission, Admission::kAccepted);
+    jobs_.push_back(std::move(job));
+  }
+
+  void maybe_cancel() {
+    if (jobs_.empty() || !random_.chance(2)) return;
+    const SeqId id = random_.in(0, std::ssize(jobs_) - 1);
+    if (engine_.scheduler().cancel(id)) jobs_[static_cast<size_t>(id)].cancelled = true;
+  }
+
+  void check_answers() {
+    for (SeqId id = 0; id < std::ssize(jobs_); ++id) {
+      const Job& job = jobs_[static_cast<size_t>(id)];
+      EXPECT_EQ(engine_.is_finished(id), !job.cancelled);
+      if (job.cancelled || (trace_.options.reuse_decoded && trace_.model.prefix_caching)) continue;
+      EXPECT_EQ(engine_.answer(id), solo_answer(job.prompt, job.max_new_tokens, trace_.model.has_state))
+          << "job " << id;
+    }
+  }
+
+  void check_pages() {
+    cache::CacheMemory& memory = engine_.scheduler().memory();
+    if (memory.index()) memory.index()->clear();
+    EXPECT_EQ(memory.pages().num_free(), memory.pages().num_pages());
+    EXPECT_EQ(memory.states().num_free(), memory.states().num_pages());
+    EXPECT_EQ(memory.host_pages().num_free(), memory.host_pages().num_pages());
+    EXPECT_EQ(memory.host_states().num_free(), memory.host_states().num_pages());
+  }
+
+  Random random_;
+  Trace trace_;
+  SimulatedEngine engine_;
+  std::vector<Job> jobs_;
+};
+
+TEST(RandomTraces, EveryAnswerIsThatOfItsSoloRun) {
+  Totals totals;
+  for (uint32_t seed = 1; seed <= 10000; ++seed) {
+    History(seed).run(totals);
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+  // The histories must reach what they are about.
+  EXPECT_GT(totals.num_swap_outs, 1000);
+  EXPECT_GT(totals.num_replays, 1000);
+  EXPECT_GT(totals.num_cached_tokens, 100000);
+}
+
+}  // namespace
+}  // namespace longspan::schedule
