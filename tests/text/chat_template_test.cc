@@ -172,8 +172,8 @@ TEST(ChatRequest, MalformedArgumentsNameTheirPlace) {
 }
 
 TEST(ChatRequest, NullMembersAndEmptyToolsAreAbsent) {
-  const ChatTemplate chat(
-      {{"default", "{{ tools is none }} {{ x is defined }} {{ add_generation_prompt }}"}});
+  const ChatTemplate chat =
+      named({{"default", "{{ tools is none }} {{ x is defined }} {{ add_generation_prompt }}"}});
   EXPECT_EQ(chat.render({{"messages", Json::array()}, {"tools", Json::array()}, {"x", nullptr}}),
             "True False False");
   EXPECT_EQ(chat.render({{"messages", Json::array()}, {"tools", nullptr}, {"x", 1}}), "True True False");
