@@ -23,16 +23,14 @@ using ConvInputs = std::array<const T*, kMaxConvKernel>;
 template <class T, int kTaps>
 void conv_row(const ConvInputs<T>& inputs, const float* taps, Index num_taps, Index num_channels, T* out) {
   if constexpr (kTaps > 0) num_taps = kTaps;
-  for (Index c = 0; c < num_channels; c += lanes()) {
-    const Index count = num_channels - c;
+  for_each_vector(num_channels, [&](Index c, auto extent) HWY_ATTR {
     Vec sum = hn::Zero(F32());
     for (Index j = 0; j < num_taps; ++j) {
-      if (inputs[static_cast<size_t>(j)] == nullptr) continue;
-      const Vec x = load(inputs[static_cast<size_t>(j)] + c, count);
-      sum = hn::MulAdd(load(taps + j * kConvBlock + c, count), x, sum);
+      const T* input = inputs[static_cast<size_t>(j)];
+      if (input != nullptr) sum = hn::MulAdd(load(taps + j * kConvBlock + c), load(input + c, extent), sum);
     }
-    store(silu(sum), out + c, count);
-  }
+    store(silu(sum), out + c, extent);
+  });
 }
 
 // Rows begin .. end (of one sequence), channels first_channel .. + num_channels, taps [conv_kernel,

@@ -24,42 +24,45 @@ struct DeltaStep {
   Index v_dim;
 };
 
-// Columns col .. + kVectors vectors (the last one cut at v_dim): S <- alpha S; d = beta (v - k^T S);
+// Columns col .. + kVectors vectors, each of the extent given: S <- alpha S; d = beta (v - k^T S);
 // S <- S + k d^T; o = q^T S.
-template <class T, Index kVectors>
-void delta_strip(const DeltaStep& step, float* s, const T* v, float* o, Index col) {
+template <class T, Index kVectors, class Extent>
+void delta_strip(const DeltaStep& step, float* s, const T* v, float* o, Index col, Extent extent) {
   Vec memory[kVectors], d[kVectors], sum[kVectors];
   for (Index u = 0; u < kVectors; ++u) memory[u] = sum[u] = hn::Zero(F32());
   for (Index i = 0; i < step.k_dim; ++i)
-    for (Index u = 0; u < kVectors; ++u) {
-      const Index j = col + u * lanes();
-      memory[u] = hn::MulAdd(set(step.k[i]), load(s + i * step.v_dim + j, step.v_dim - j), memory[u]);
-    }
+    for (Index u = 0; u < kVectors; ++u)
+      memory[u] = hn::MulAdd(set(step.k[i]), load(s + i * step.v_dim + col + u * lanes(), extent), memory[u]);
   for (Index u = 0; u < kVectors; ++u) {
-    const Index j = col + u * lanes();
-    const Vec error = hn::NegMulAdd(set(step.alpha), memory[u], load(v + j, step.v_dim - j));
+    const Vec error = hn::NegMulAdd(set(step.alpha), memory[u], load(v + col + u * lanes(), extent));
     d[u] = hn::Mul(set(step.beta), error);
   }
   for (Index i = 0; i < step.k_dim; ++i)
     for (Index u = 0; u < kVectors; ++u) {
-      const Index j = col + u * lanes();
-      float* at = s + i * step.v_dim + j;
-      const Vec kept = hn::Mul(set(step.alpha), load(at, step.v_dim - j));
+      float* at = s + i * step.v_dim + col + u * lanes();
+      const Vec kept = hn::Mul(set(step.alpha), load(at, extent));
       const Vec updated = hn::MulAdd(set(step.k[i]), d[u], kept);
-      store(updated, at, step.v_dim - j);
+      store(updated, at, extent);
       sum[u] = hn::MulAdd(set(step.q[i]), updated, sum[u]);
     }
-  for (Index u = 0; u < kVectors; ++u) {
-    const Index j = col + u * lanes();
-    store(sum[u], o + j, step.v_dim - j);
-  }
+  for (Index u = 0; u < kVectors; ++u) store(sum[u], o + col + u * lanes(), extent);
+}
+
+template <class T>
+void delta_step(const DeltaStep& step, float* s, const T* v, float* o) {
+  Index col = 0;
+  for (; col + kStripVectors * lanes() <= step.v_dim; col += kStripVectors * lanes())
+    delta_strip<T, kStripVectors>(step, s, v, o, col, Whole());
+  for (; col + lanes() <= step.v_dim; col += lanes()) delta_strip<T, 1>(step, s, v, o, col, Whole());
+  if (col < step.v_dim) delta_strip<T, 1>(step, s, v, o, col, Part{step.v_dim - col});
 }
 
 // out = x / |x| * scale, as floats.
 template <class T>
 void unit_row(const T* x, Index n, float scale, float* out) {
-  const float factor = inverse_norm(x, n) * scale;
-  for (Index j = 0; j < n; j += lanes()) store(hn::Mul(load(x + j, n - j), set(factor)), out + j, n - j);
+  const Vec factor = set(inverse_norm(x, n) * scale);
+  for_each_vector(n, [&](Index j, auto extent)
+                         HWY_ATTR { store(hn::Mul(load(x + j, extent), factor), out + j, extent); });
 }
 
 template <class T>
@@ -80,11 +83,7 @@ void decode_of(const GatedDelta& args, Index seq_idx, Index head, float* scratch
 
   float* s = head_state(state, args.state_pages.as<int32_t>()[seq_idx], head);
   if (seq.context_len == 0) std::fill_n(s, state.k_dim * state.v_dim, 0.0f);
-  const T* v = head_row<const T>(args.v, row, head);
-  Index col = 0;
-  for (; col + kStripVectors * lanes() <= state.v_dim; col += kStripVectors * lanes())
-    delta_strip<T, kStripVectors>(step, s, v, o, col);
-  for (; col < state.v_dim; col += lanes()) delta_strip<T, 1>(step, s, v, o, col);
+  delta_step(step, s, head_row<const T>(args.v, row, head), o);
   write_gated_norm(o, head_row<const T>(args.z, row, head), args.norm.as<float>(), args.eps, state.v_dim,
                    head_row<T>(args.out, row, head));
   for (const StateCheckpoint& checkpoint : args.checkpoints)

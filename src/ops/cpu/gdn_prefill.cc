@@ -18,11 +18,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace longspan::ops::cpu::HWY_NAMESPACE {
 
-// The element type of products, and how many of them carry one fp32 number.
+// The element type of products, and how an fp32 right side goes in: as kParts numbers, stacked along k, which
+// meet kParts copies of the left side. P V' has an fp32 left side too: [P_hi P_hi P_lo] [V'_hi; V'_lo;
+// V'_hi].
 template <class T>
 using ProductOf = std::conditional_t<std::is_same_v<T, bf16>, bf16, float>;
 template <class P>
 inline constexpr Index kParts = std::is_same_v<P, bf16> ? 2 : 1;
+template <class P>
+inline constexpr Index kCrossParts = std::is_same_v<P, bf16> ? 3 : 1;
+
+constexpr Index round_up(Index x, Index multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 // Hands out pieces of a scratch buffer, each on a cache line of its own; on nullptr it only counts.
 class Carver {
@@ -41,37 +47,43 @@ class Carver {
   size_t used_ = 0;
 };
 
-// Scratch of one task; C = 64 tokens. About 330 KB in bf16 at 128 x 128: it lives in L2.
+// Scratch of one task; C = 64 tokens, Kp and Vp are k_dim and v_dim padded to whole vectors of any target.
+// About 400 KB in bf16 at 128 x 128: it lives in L2.
 template <class P>
 struct ChunkScratch {
   ChunkScratch(Carver& carver, Index k_dim, Index v_dim)
-      : kq(carver.take<P>(2 * kGdnChunk * k_dim)),
-        k_packed(carver.take<P>(packed_elements<P>(k_dim, kGdnChunk))),
-        k_transposed(carver.take<P>(k_dim * kGdnChunk)),
+      : k_width(round_up(k_dim, kPadding)),
+        v_width(round_up(v_dim, kPanelCols)),
+        kq(carver.take<P>(2 * kGdnChunk * kParts<P> * k_width)),
+        k_packed(carver.take<P>(packed_elements<P>(k_width, kGdnChunk))),
+        k_transposed(carver.take<P>(k_width * kParts<P> * kGdnChunk)),
         kq_k(carver.take<float>(2 * kGdnChunk * kGdnChunk)),
         inv_k(carver.take<float>(kGdnChunk)),
         inv_q(carver.take<float>(kGdnChunk)),
         a(carver.take<float>(kGdnChunk * kGdnChunk)),
-        p(carver.take<P>(kParts<P> * kGdnChunk * kGdnChunk)),
-        s_packed(carver.take<P>(kParts<P> * packed_elements<P>(k_dim, v_dim))),
-        kq_s(carver.take<float>(2 * kGdnChunk * v_dim)),
-        v_new(carver.take<float>(kGdnChunk * v_dim)),
-        v_packed(carver.take<P>(kParts<P> * packed_elements<P>(kGdnChunk, v_dim))) {}
+        p(carver.take<P>(kGdnChunk * kCrossParts<P> * kGdnChunk)),
+        s_packed(carver.take<P>(packed_elements<P>(kParts<P> * k_width, v_dim))),
+        kq_s(carver.take<float>(2 * kGdnChunk * v_width)),
+        v_new(carver.take<float>(kGdnChunk * v_width)),
+        v_packed(carver.take<P>(packed_elements<P>(kCrossParts<P> * kGdnChunk, v_dim))) {}
 
+  static constexpr Index kPadding = 32;
+  Index k_width;  // Kp
+  Index v_width;  // Vp
   // Of the key head:
-  P* kq;            // [2 * num_rows, k_dim]: raw k, then raw q
-  P* k_packed;      // K^T, packed
-  P* k_transposed;  // [k_dim, C], zeros from num_rows on
+  P* kq;            // [2 * num_rows, kParts, Kp]: raw k, then raw q
+  P* k_packed;      // K^T [Kp, num_rows], packed
+  P* k_transposed;  // [Kp, kParts, C], zeros from num_rows on
   float* kq_k;      // [2 * num_rows, C]: K K^T, then Q K^T
   float* inv_k;     // [C]: 1 / |k|
   float* inv_q;     // [C]: k_dim^-0.5 / |q|
   // Of the value head:
   float* a;      // [C, C], below the diagonal
-  P* p;          // [kParts, C, C]
-  P* s_packed;   // [kParts, packed S]
-  float* kq_s;   // [2 * num_rows, v_dim]: K S, then Q S, which becomes O
-  float* v_new;  // [C, v_dim]: R, which becomes V'
-  P* v_packed;   // [kParts, packed V']
+  P* p;          // [C, kCrossParts, C]
+  P* s_packed;   // S [kParts * Kp, v_dim], packed
+  float* kq_s;   // [2 * num_rows, Vp]: K S, then Q S, which becomes O
+  float* v_new;  // [C, Vp]: R, which becomes V'
+  P* v_packed;   // V' [kCrossParts or kParts * C, v_dim], packed
 };
 
 // A chunk: num_rows <= 64 tokens from token row `row` on.
@@ -107,117 +119,152 @@ inline void sum_decays(const float* g, Index num_rows, Decays& decays) {
   }
 }
 
-// kq <- rows of k and q, inv_k and inv_q their norms; packs K^T.
+// to[part] <- a row of q or k, padded with zeros, for every part; returns 1 / |row|.
 template <class T, class P>
-void load_keys(const GatedDelta& args, const Chunk& chunk, Index key_head, const ChunkScratch<P>& scratch) {
-  const Index k_dim = args.state.k_dim;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(k_dim));
-  for (Index i = 0; i < chunk.num_rows; ++i) {
-    P* k = scratch.kq + i * k_dim;
-    P* q = scratch.kq + (chunk.num_rows + i) * k_dim;
-    const T* k_from = head_row<const T>(args.k, chunk.row + i, key_head);
-    const T* q_from = head_row<const T>(args.q, chunk.row + i, key_head);
-    for (Index j = 0; j < k_dim; j += lanes()) {
-      store(load(k_from + j, k_dim - j), k + j, k_dim - j);
-      store(load(q_from + j, k_dim - j), q + j, k_dim - j);
-    }
-    scratch.inv_k[i] = inverse_norm(k, k_dim);
-    scratch.inv_q[i] = inverse_norm(q, k_dim) * scale;
-  }
-  pack_b_transposed(scratch.kq, k_dim, k_dim, chunk.num_rows, scratch.k_packed);
-  std::fill_n(scratch.k_transposed, k_dim * kGdnChunk, P(0.0f));
-  for (Index j = 0; j < k_dim; ++j)
-    for (Index i = 0; i < chunk.num_rows; ++i)
-      scratch.k_transposed[j * kGdnChunk + i] = scratch.kq[i * k_dim + j];
-  gemm(scratch.kq, k_dim, scratch.k_packed, scratch.kq_k, kGdnChunk, 2 * chunk.num_rows, chunk.num_rows,
-       k_dim, Accumulate::kNo);
+float load_key_row(const T* from, Index k_dim, Index k_width, P* to) {
+  std::fill_n(to + k_dim, k_width - k_dim, P(0.0f));
+  for_each_vector(k_dim,
+                  [&](Index j, auto extent) HWY_ATTR { store(load(from + j, extent), to + j, extent); });
+  for (Index part = 1; part < kParts<P>; ++part) std::copy_n(to, k_width, to + part * k_width);
+  return inverse_norm(to, k_dim);
 }
 
-// parts[0] + parts[1] = value as two bf16, or parts[0] = value.
-template <class P>
-HWY_INLINE void store_parts(Vec value, P* parts, Index part_stride) {
-  store(value, parts);
-  if constexpr (kParts<P> == 2) store(hn::Sub(value, load(parts)), parts + part_stride);
+// [k_width, kParts, C] from packed K^T: its panels hold 16 tokens of a pair of k rows, or of one.
+inline void transpose_keys(const bf16* packed, Index k_width, Index num_rows, bf16* out) {
+  const hn::CappedTag<uint32_t, kPanelCols> du32;
+  const hn::Rebind<int32_t, decltype(du32)> di32;
+  const hn::Rebind<uint16_t, decltype(du32)> du16;
+  constexpr Index kRow = kParts<bf16> * kGdnChunk;
+  const auto step = static_cast<Index>(hn::Lanes(du32));
+  const auto write = [&](auto halves, bf16* to) HWY_ATTR {
+    const auto tokens = hn::DemoteTo(du16, hn::BitCast(di32, halves));
+    for (Index part = 0; part < kParts<bf16>; ++part)
+      hn::StoreU(tokens, du16, reinterpret_cast<uint16_t*>(to + part * kGdnChunk));
+  };
+  const uint32_t* pairs = reinterpret_cast<const uint32_t*>(packed);
+  for (Index token = 0; token < kGdnChunk; token += kPanelCols)
+    for (Index kk = 0; kk < k_width; kk += 2)
+      for (Index t = token; t < token + kPanelCols; t += step) {
+        auto pair = hn::Zero(du32);
+        if (token < num_rows) {
+          pair = hn::LoadU(du32, pairs);
+          pairs += step;
+        }
+        write(hn::And(pair, hn::Set(du32, 0xffff)), out + kk * kRow + t);
+        write(hn::ShiftRight<16>(pair), out + (kk + 1) * kRow + t);
+      }
+}
+inline void transpose_keys(const float* packed, Index k_width, Index num_rows, float* out) {
+  for (Index token = 0; token < kGdnChunk; token += kPanelCols)
+    for (Index kk = 0; kk < k_width; ++kk) {
+      float* to = out + kk * kGdnChunk + token;
+      if (token >= num_rows) {
+        std::fill_n(to, kPanelCols, 0.0f);
+      } else {
+        std::copy_n(packed, kPanelCols, to);
+        packed += kPanelCols;
+      }
+    }
+}
+
+// The key head's part: q and k rows, their norms, K K^T and Q K^T, K^T for the state.
+template <class T, class P>
+void load_keys(const GatedDelta& args, const Chunk& chunk, Index key_head, const ChunkScratch<P>& scratch) {
+  const Index k_dim = args.state.k_dim, k_width = scratch.k_width, row_width = kParts<P> * k_width;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(k_dim));
+  for (Index i = 0; i < chunk.num_rows; ++i) {
+    scratch.inv_k[i] = load_key_row(head_row<const T>(args.k, chunk.row + i, key_head), k_dim, k_width,
+                                    scratch.kq + i * row_width);
+    scratch.inv_q[i] = scale * load_key_row(head_row<const T>(args.q, chunk.row + i, key_head), k_dim,
+                                            k_width, scratch.kq + (chunk.num_rows + i) * row_width);
+  }
+  pack_b_transposed(scratch.kq, row_width, k_width, chunk.num_rows, scratch.k_packed);
+  transpose_keys(scratch.k_packed, k_width, chunk.num_rows, scratch.k_transposed);
+  gemm(scratch.kq, row_width, scratch.k_packed, scratch.kq_k, kGdnChunk, 2 * chunk.num_rows, chunk.num_rows,
+       k_width, Accumulate::kNo);
+}
+
+// One vector of P into its kCrossParts columns blocks, C apart.
+HWY_INLINE void store_cross_parts(Vec value, float* to) { store(value, to); }
+HWY_INLINE void store_cross_parts(Vec value, bf16* to) {
+  store(value, to);
+  store(value, to + kGdnChunk);
+  store(hn::Sub(value, load(to)), to + 2 * kGdnChunk);
 }
 
 // A and P of one value head.
 template <class P>
 void decay_products(const Chunk& chunk, const Gates& gates, const Decays& decays,
                     const ChunkScratch<P>& scratch) {
-  const Vec zero = hn::Zero(F32());
   for (Index i = 0; i < chunk.num_rows; ++i) {
     const float* kk = scratch.kq_k + i * kGdnChunk;
     const float* qk = scratch.kq_k + (chunk.num_rows + i) * kGdnChunk;
+    P* p = scratch.p + i * kCrossParts<P> * kGdnChunk;
     const Vec row = set(static_cast<float>(i));
     const Vec a_scale = set(gates.beta[i] * scratch.inv_k[i]);
     const Vec p_scale = set(scratch.inv_q[i]);
-    for (Index j = 0; j < chunk.num_rows; j += lanes()) {
-      P* p = scratch.p + i * kGdnChunk + j;
-      if (j > i) {
-        store_parts(zero, p, kGdnChunk * kGdnChunk);
-        continue;
-      }
+    Index j = 0;
+    for (; j <= i; j += lanes()) {
       // Selected, not multiplied: above the diagonal e^(G_i - G_j) may be infinite.
       const Vec col = hn::Iota(F32(), static_cast<float>(j));
       const Vec factor = hn::Mul(exp(difference(decays, i, j)), load(scratch.inv_k + j));
       const Vec a = hn::Mul(hn::Mul(load(kk + j), a_scale), factor);
       const Vec p_value = hn::Mul(hn::Mul(load(qk + j), p_scale), factor);
       store(hn::IfThenElseZero(hn::Lt(col, row), a), scratch.a + i * kGdnChunk + j);
-      store_parts(hn::IfThenElseZero(hn::Le(col, row), p_value), p, kGdnChunk * kGdnChunk);
+      store_cross_parts(hn::IfThenElseZero(hn::Le(col, row), p_value), p + j);
     }
+    for (; j < kGdnChunk; j += lanes()) store_cross_parts(hn::Zero(F32()), p + j);
   }
 }
 
-// packed <- diag(row_scale) B for the right side of a product, all parts; row_scale nullptr: ones.
-inline void pack_parts(const float* b, Index k, Index n, const float* row_scale, float* packed) {
-  for (Index j0 = 0; j0 < n; j0 += kPanelCols)
-    for (Index kk = 0; kk < k; ++kk) {
-      const Vec scale = set(row_scale == nullptr ? 1.0f : row_scale[kk]);
-      for (Index j = j0; j < j0 + kPanelCols; j += lanes(), packed += lanes())
-        store(hn::Mul(load(b + kk * n + j, std::max<Index>(0, n - j)), scale), packed);
-    }
+// An fp32 matrix on its way to the right side of a product: diag(row_scale) B.
+struct RightSide {
+  const float* b;  // [k, n], rows ldb apart
+  Index ldb;
+  Index k;
+  Index n;
+  Index depth;                       // k padded with zero rows
+  const float* row_scale = nullptr;  // [k], or ones
+};
+
+// Sixteen columns of row kk from column j0 on, a vector at a time; zeros outside.
+HWY_INLINE Vec load_right(const RightSide& right, Index kk, Index j) {
+  if (kk >= right.k || j >= right.n) return hn::Zero(F32());
+  const float* from = right.b + kk * right.ldb + j;
+  const Vec x = j + lanes() <= right.n ? load(from) : load(from, Part{right.n - j});
+  return right.row_scale == nullptr ? x : hn::Mul(x, set(right.row_scale[kk]));
 }
-inline void pack_parts(const float* b, Index k, Index n, const float* row_scale, bf16* packed) {
+
+// Packs num_parts stacked parts: the matrix itself in fp32; hi, lo and again hi in bf16.
+inline void pack_parts(const RightSide& right, Index num_parts, float* packed) {
+  for (Index j0 = 0; j0 < right.n; j0 += kPanelCols)
+    for (Index kk = 0; kk < right.depth; ++kk)
+      for (Index j = j0; j < j0 + kPanelCols; j += lanes(), packed += lanes())
+        store(load_right(right, kk, j), packed);
+  static_cast<void>(num_parts);  // 1
+}
+inline void pack_parts(const RightSide& right, Index num_parts, bf16* packed) {
   const hn::Rebind<uint32_t, F32> du32;
   const auto high_half = hn::Set(du32, 0xffff0000u);
-  const auto round = hn::Set(du32, 0x8000u);
-  uint32_t* hi = reinterpret_cast<uint32_t*>(packed);
-  uint32_t* lo = reinterpret_cast<uint32_t*>(packed + packed_elements<bf16>(k, n));
-  for (Index j0 = 0; j0 < n; j0 += kPanelCols) {
-    for (Index kk = 0; kk < k; kk += 2)
-      for (Index j = j0; j < j0 + kPanelCols; j += lanes(), hi += lanes(), lo += lanes()) {
-        const Index count = std::max<Index>(0, n - j);
-        Vec x0 = load(b + kk * n + j, count);
-        Vec x1 = kk + 1 < k ? load(b + (kk + 1) * n + j, count) : hn::Zero(F32());
-        if (row_scale != nullptr) {
-          x0 = hn::Mul(x0, set(row_scale[kk]));
-          x1 = hn::Mul(x1, set(kk + 1 < k ? row_scale[kk + 1] : 0.0f));
-        }
+  const auto half = hn::Set(du32, 0x8000u);
+  const Index part_pairs = right.depth / 2 * kPanelCols;  // of one panel
+  uint32_t* pairs = reinterpret_cast<uint32_t*>(packed);
+  for (Index j0 = 0; j0 < right.n; j0 += kPanelCols, pairs += num_parts * part_pairs)
+    for (Index kk = 0; kk < right.depth; kk += 2)
+      for (Index j = 0; j < kPanelCols; j += lanes()) {
+        const Vec x0 = load_right(right, kk, j0 + j);
+        const Vec x1 = load_right(right, kk + 1, j0 + j);
         // hi is cut, so that x - hi is exact; lo is rounded.
         const auto hi0 = hn::And(hn::BitCast(du32, x0), high_half);
         const auto hi1 = hn::And(hn::BitCast(du32, x1), high_half);
-        const auto lo0 = hn::Add(hn::BitCast(du32, hn::Sub(x0, hn::BitCast(F32(), hi0))), round);
-        const auto lo1 = hn::Add(hn::BitCast(du32, hn::Sub(x1, hn::BitCast(F32(), hi1))), round);
-        hn::StoreU(hn::Or(hn::ShiftRight<16>(hi0), hi1), du32, hi);
-        hn::StoreU(hn::Or(hn::ShiftRight<16>(lo0), hn::And(lo1, high_half)), du32, lo);
+        const auto lo0 = hn::Add(hn::BitCast(du32, hn::Sub(x0, hn::BitCast(F32(), hi0))), half);
+        const auto lo1 = hn::Add(hn::BitCast(du32, hn::Sub(x1, hn::BitCast(F32(), hi1))), half);
+        const auto hi = hn::Or(hn::ShiftRight<16>(hi0), hi1);
+        uint32_t* to = pairs + kk / 2 * kPanelCols + j;
+        hn::StoreU(hi, du32, to);
+        hn::StoreU(hn::Or(hn::ShiftRight<16>(lo0), hn::And(lo1, high_half)), du32, to + part_pairs);
+        if (num_parts == 3) hn::StoreU(hi, du32, to + 2 * part_pairs);
       }
-    const Index depth = packed_elements<bf16>(k, kPanelCols) / kPanelCols;
-    const Index padding = (depth - (k + 1) / 2 * 2) / 2 * kPanelCols;
-    std::fill_n(hi, padding, 0u);
-    std::fill_n(lo, padding, 0u);
-    hi += padding;
-    lo += padding;
-  }
-}
-
-// c (+)= a B for a right side in parts.
-template <class P>
-void multiply(const P* a, Index lda, const P* packed, float* c, Index m, Index n, Index k,
-              Accumulate accumulate) {
-  for (Index part = 0; part < kParts<P>; ++part) {
-    gemm(a, lda, packed + part * packed_elements<P>(k, n), c, n, m, n, k, accumulate);
-    accumulate = Accumulate::kYes;
-  }
 }
 
 // v_new <- R, and kq_s's Q S rows <- e^G Q S.
@@ -227,52 +274,48 @@ void scale_state_products(const GatedDelta& args, const Chunk& chunk, Index head
   const Index v_dim = args.state.v_dim;
   for (Index i = 0; i < chunk.num_rows; ++i) {
     const T* v = head_row<const T>(args.v, chunk.row + i, head);
-    const float* k_s = scratch.kq_s + i * v_dim;
-    float* q_s = scratch.kq_s + (chunk.num_rows + i) * v_dim;
-    float* r = scratch.v_new + i * v_dim;
+    const float* k_s = scratch.kq_s + i * scratch.v_width;
+    float* q_s = scratch.kq_s + (chunk.num_rows + i) * scratch.v_width;
+    float* r = scratch.v_new + i * scratch.v_width;
     const Vec beta = set(gates.beta[i]);
     const Vec k_scale = set(decays.from_start[i] * scratch.inv_k[i]);
     const Vec q_scale = set(decays.from_start[i] * scratch.inv_q[i]);
-    for (Index j = 0; j < v_dim; j += lanes()) {
-      const Index count = v_dim - j;
-      const Vec error = hn::NegMulAdd(k_scale, load(k_s + j, count), load(v + j, count));
-      store(hn::Mul(beta, error), r + j, count);
-      store(hn::Mul(q_scale, load(q_s + j, count)), q_s + j, count);
-    }
+    for_each_vector(v_dim, [&](Index j, auto extent) HWY_ATTR {
+      const Vec error = hn::NegMulAdd(k_scale, load(k_s + j), load(v + j, extent));
+      store(hn::Mul(beta, error), r + j);
+      store(hn::Mul(q_scale, load(q_s + j)), q_s + j);
+    });
   }
 }
 
-// Columns col .. + kVectors vectors of (I + A) V' = R, in place, row by row.
+// As many strips of kVectors columns vectors as fit, from column col on: V' <- (I + A)^-1 R, in place, row by
+// row. Returns the first column left.
 template <Index kVectors>
-void solve_strip(const float* a, Index num_rows, Index v_dim, float* v_new, Index col) {
-  for (Index i = 1; i < num_rows; ++i) {
-    Vec sum[kVectors];
-    for (Index u = 0; u < kVectors; ++u) {
-      const Index j = col + u * lanes();
-      sum[u] = load(v_new + i * v_dim + j, v_dim - j);
-    }
-    for (Index s = 0; s < i; ++s)
-      for (Index u = 0; u < kVectors; ++u) {
-        const Index j = col + u * lanes();
-        sum[u] = hn::NegMulAdd(set(a[i * kGdnChunk + s]), load(v_new + s * v_dim + j, v_dim - j), sum[u]);
+Index solve_strips(const float* a, Index num_rows, Index v_width, float* v_new, Index col) {
+  for (; col + kVectors * lanes() <= v_width; col += kVectors * lanes())
+    for (Index i = 1; i < num_rows; ++i) {
+      float* row = v_new + i * v_width + col;
+      Vec sum[kVectors];
+      for (Index u = 0; u < kVectors; ++u) sum[u] = load(row + u * lanes());
+      for (Index s = 0; s < i; ++s) {
+        const Vec factor = set(a[i * kGdnChunk + s]);
+        const float* from = v_new + s * v_width + col;
+        for (Index u = 0; u < kVectors; ++u) sum[u] = hn::NegMulAdd(factor, load(from + u * lanes()), sum[u]);
       }
-    for (Index u = 0; u < kVectors; ++u) {
-      const Index j = col + u * lanes();
-      store(sum[u], v_new + i * v_dim + j, v_dim - j);
+      for (Index u = 0; u < kVectors; ++u) store(sum[u], row + u * lanes());
     }
-  }
+  return col;
 }
 
-inline void solve(const float* a, Index num_rows, Index v_dim, float* v_new) {
-  constexpr Index kVectors = 8;
-  Index col = 0;
-  for (; col + kVectors * lanes() <= v_dim; col += kVectors * lanes())
-    solve_strip<kVectors>(a, num_rows, v_dim, v_new, col);
-  for (; col < v_dim; col += lanes()) solve_strip<1>(a, num_rows, v_dim, v_new, col);
+inline void solve(const float* a, Index num_rows, Index v_width, float* v_new) {
+  Index col = solve_strips<8>(a, num_rows, v_width, v_new, 0);
+  col = solve_strips<4>(a, num_rows, v_width, v_new, col);
+  solve_strips<1>(a, num_rows, v_width, v_new, col);
 }
 
 inline void scale_in_place(float* x, Index n, float scale) {
-  for (Index j = 0; j < n; j += lanes()) store(hn::Mul(load(x + j, n - j), set(scale)), x + j, n - j);
+  for_each_vector(n, [&](Index j, auto extent)
+                         HWY_ATTR { store(hn::Mul(load(x + j, extent), set(scale)), x + j, extent); });
 }
 
 // One chunk of one value head; s is its state, f32 [k_dim, v_dim].
@@ -280,32 +323,33 @@ template <class T, class P>
 void head_chunk(const GatedDelta& args, const Chunk& chunk, Index head, const ChunkScratch<P>& scratch,
                 float* s) {
   const Index num_rows = chunk.num_rows, k_dim = args.state.k_dim, v_dim = args.state.v_dim;
+  const Index k_width = scratch.k_width, v_width = scratch.v_width;
   Gates gates;
   Decays decays;
   read_gates<T>(args, chunk.row, num_rows, head, gates);
   sum_decays(gates.g, num_rows, decays);
   decay_products(chunk, gates, decays, scratch);
 
-  pack_parts(s, k_dim, v_dim, nullptr, scratch.s_packed);
-  multiply(scratch.kq, k_dim, scratch.s_packed, scratch.kq_s, 2 * num_rows, v_dim, k_dim, Accumulate::kNo);
+  pack_parts({s, v_dim, k_dim, v_dim, k_width}, kParts<P>, scratch.s_packed);
+  gemm(scratch.kq, kParts<P> * k_width, scratch.s_packed, scratch.kq_s, v_width, 2 * num_rows, v_dim,
+       kParts<P> * k_width, Accumulate::kNo);
   scale_state_products<T>(args, chunk, head, gates, decays, scratch);
-  solve(scratch.a, num_rows, v_dim, scratch.v_new);
+  solve(scratch.a, num_rows, v_width, scratch.v_new);
 
-  float* o = scratch.kq_s + num_rows * v_dim;
-  pack_parts(scratch.v_new, num_rows, v_dim, nullptr, scratch.v_packed);
-  multiply(scratch.p, kGdnChunk, scratch.v_packed, o, num_rows, v_dim, num_rows, Accumulate::kYes);
-  if constexpr (kParts<P> == 2)  // P's low part: only the high part of V' is worth it
-    gemm(scratch.p + kGdnChunk * kGdnChunk, kGdnChunk, scratch.v_packed, o, v_dim, num_rows, v_dim, num_rows,
-         Accumulate::kYes);
+  float* o = scratch.kq_s + num_rows * v_width;
+  pack_parts({scratch.v_new, v_width, num_rows, v_dim, kGdnChunk}, kCrossParts<P>, scratch.v_packed);
+  gemm(scratch.p, kCrossParts<P> * kGdnChunk, scratch.v_packed, o, v_width, num_rows, v_dim,
+       kCrossParts<P> * kGdnChunk, Accumulate::kYes);
 
   alignas(64) float v_scale[kGdnChunk] = {};
   for (Index i = 0; i < num_rows; ++i) v_scale[i] = decays.to_end[i] * scratch.inv_k[i];
-  pack_parts(scratch.v_new, num_rows, v_dim, v_scale, scratch.v_packed);
+  pack_parts({scratch.v_new, v_width, num_rows, v_dim, kGdnChunk, v_scale}, kParts<P>, scratch.v_packed);
   scale_in_place(s, k_dim * v_dim, decays.from_start[kGdnChunk - 1]);
-  multiply(scratch.k_transposed, kGdnChunk, scratch.v_packed, s, k_dim, v_dim, num_rows, Accumulate::kYes);
+  gemm(scratch.k_transposed, kParts<P> * kGdnChunk, scratch.v_packed, s, v_dim, k_dim, v_dim,
+       kParts<P> * kGdnChunk, Accumulate::kYes);
 
   for (Index i = 0; i < num_rows; ++i)
-    write_gated_norm(o + i * v_dim, head_row<const T>(args.z, chunk.row + i, head), args.norm.as<float>(),
+    write_gated_norm(o + i * v_width, head_row<const T>(args.z, chunk.row + i, head), args.norm.as<float>(),
                      args.eps, v_dim, head_row<T>(args.out, chunk.row + i, head));
 }
 

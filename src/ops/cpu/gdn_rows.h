@@ -34,10 +34,10 @@ void read_gates(const GatedDelta& args, Index first_row, Index num_rows, Index h
     gates.g[i] = static_cast<float>(a[i * args.a.stride(0)]) + dt_bias;
   }
   const float rate = -std::exp(args.a_log.as<float>()[head]);
-  for (Index i = 0; i < num_rows; i += lanes()) {
-    store(sigmoid(load(gates.beta + i, num_rows - i)), gates.beta + i, num_rows - i);
-    store(hn::Mul(set(rate), softplus(load(gates.g + i, num_rows - i))), gates.g + i, num_rows - i);
-  }
+  for_each_vector(num_rows, [&](Index i, auto extent) HWY_ATTR {
+    store(sigmoid(load(gates.beta + i, extent)), gates.beta + i, extent);
+    store(hn::Mul(set(rate), softplus(load(gates.g + i, extent))), gates.g + i, extent);
+  });
 }
 
 // 1 / |x|, the l2 norm of MODEL 2.5: sum (not mean), eps inside the root.
@@ -50,11 +50,11 @@ float inverse_norm(const T* x, Index n) {
 template <class T>
 void write_gated_norm(const float* o, const T* z, const float* norm, float eps, Index n, T* out) {
   const float inv_rms = 1.0f / std::sqrt(sum_of_squares(o, n) / static_cast<float>(n) + eps);
-  for (Index j = 0; j < n; j += lanes()) {
-    const Vec o_hat = hn::Mul(load(o + j, n - j), set(inv_rms));
-    const Vec gate = silu(load(z + j, n - j));
-    store(hn::Mul(hn::Mul(o_hat, load(norm + j, n - j)), gate), out + j, n - j);
-  }
+  for_each_vector(n, [&](Index j, auto extent) HWY_ATTR {
+    const Vec o_hat = hn::Mul(load(o + j, extent), set(inv_rms));
+    const Vec gate = silu(load(z + j, extent));
+    store(hn::Mul(hn::Mul(o_hat, load(norm + j, extent)), gate), out + j, extent);
+  });
 }
 
 // Row `row` of head `head` of a [num_tokens, num_heads, dim] view.

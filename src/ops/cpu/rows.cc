@@ -16,25 +16,26 @@ namespace longspan::ops::cpu::HWY_NAMESPACE {
 
 template <class T>
 void add_in_place(T* x, const T* delta, Index n) {
-  for (Index j = 0; j < n; j += lanes())
-    store(hn::Add(load(x + j, n - j), load(delta + j, n - j)), x + j, n - j);
+  for_each_vector(n, [&](Index j, auto extent) HWY_ATTR {
+    store(hn::Add(load(x + j, extent), load(delta + j, extent)), x + j, extent);
+  });
 }
 
 template <class T>
 void scale_zero_centered(const T* x, float inv_rms, const float* weight, Index n, T* out) {
-  for (Index j = 0; j < n; j += lanes()) {
-    const Vec x_hat = hn::Mul(load(x + j, n - j), set(inv_rms));
-    store(hn::Mul(x_hat, hn::Add(set(1.0f), load(weight + j, n - j))), out + j, n - j);
-  }
+  for_each_vector(n, [&](Index j, auto extent) HWY_ATTR {
+    const Vec x_hat = hn::Mul(load(x + j, extent), set(inv_rms));
+    store(hn::Mul(x_hat, hn::Add(set(1.0f), load(weight + j, extent))), out + j, extent);
+  });
 }
 
 template <class T>
 void round_then_scale(const T* x, float inv_rms, const float* weight, Index n, T* out) {
   T rounded[HWY_MAX_BYTES / sizeof(float)];
-  for (Index j = 0; j < n; j += lanes()) {
-    store(hn::Mul(load(x + j, n - j), set(inv_rms)), rounded);
-    store(hn::Mul(load(rounded), load(weight + j, n - j)), out + j, n - j);
-  }
+  for_each_vector(n, [&](Index j, auto extent) HWY_ATTR {
+    store(hn::Mul(load(x + j, extent), set(inv_rms)), rounded);
+    store(hn::Mul(load(rounded), load(weight + j, extent)), out + j, extent);
+  });
 }
 
 template <class T>
@@ -60,8 +61,9 @@ void swiglu_rows_of(const SwiGlu& args, Index begin, Index end) {
     const T* gate = args.gate_up.as<const T>() + i * args.gate_up.stride(0);
     const T* up = gate + n;
     T* out = args.out.as<T>() + i * args.out.stride(0);
-    for (Index j = 0; j < n; j += lanes())
-      store(hn::Mul(silu(load(gate + j, n - j)), load(up + j, n - j)), out + j, n - j);
+    for_each_vector(n, [&](Index j, auto extent) HWY_ATTR {
+      store(hn::Mul(silu(load(gate + j, extent)), load(up + j, extent)), out + j, extent);
+    });
   }
 }
 

@@ -66,21 +66,42 @@ HWY_INLINE void store(Vec value, f16* to) {
   for (Index i = 0; i < lanes(); ++i) to[i] = f16(values[i]);
 }
 
-// The first min(count, lanes) elements; the others read as zero and are never touched in memory.
+// How much of a vector lies inside its row: all of it, or the first count elements. The others read as zero
+// and are never touched in memory.
+struct Whole {};
+struct Part {
+  Index count;
+};
+
 template <class T>
-HWY_INLINE Vec load(const T* from, Index count) {
-  if (count >= lanes()) return load(from);
-  T part[HWY_MAX_BYTES / sizeof(float)];
-  std::fill_n(part, lanes(), T(0.0f));
-  std::memcpy(part, from, static_cast<size_t>(count) * sizeof(T));
-  return load(part);
+HWY_INLINE Vec load(const T* from, Whole) {
+  return load(from);
 }
 template <class T>
-HWY_INLINE void store(Vec value, T* to, Index count) {
-  if (count >= lanes()) return store(value, to);
-  T part[HWY_MAX_BYTES / sizeof(float)];
-  store(value, part);
-  std::memcpy(to, part, static_cast<size_t>(count) * sizeof(T));
+HWY_INLINE Vec load(const T* from, Part part) {
+  T values[HWY_MAX_BYTES / sizeof(float)];
+  std::fill_n(values, lanes(), T(0.0f));
+  std::memcpy(values, from, static_cast<size_t>(part.count) * sizeof(T));
+  return load(values);
+}
+template <class T>
+HWY_INLINE void store(Vec value, T* to, Whole) {
+  store(value, to);
+}
+template <class T>
+HWY_INLINE void store(Vec value, T* to, Part part) {
+  T values[HWY_MAX_BYTES / sizeof(float)];
+  store(value, values);
+  std::memcpy(to, values, static_cast<size_t>(part.count) * sizeof(T));
+}
+
+// fn(j, extent) for each vector of a row of n elements; the last one may be a part. Two loops, not a test in
+// one: partial accesses go through memory and would take its registers away.
+template <class Fn>
+HWY_INLINE void for_each_vector(Index n, const Fn& fn) {
+  Index j = 0;
+  for (; j + lanes() <= n; j += lanes()) fn(j, Whole());
+  if (j < n) fn(j, Part{n - j});
 }
 
 HWY_INLINE Vec set(float value) { return hn::Set(F32(), value); }
@@ -100,10 +121,10 @@ HWY_INLINE float sum_of_squares(const T* x, Index n) {
     sum2 = hn::MulAdd(x2, x2, sum2);
     sum3 = hn::MulAdd(x3, x3, sum3);
   }
-  for (; j < n; j += step) {
-    const Vec x0 = load(x + j, n - j);
+  for_each_vector(n - j, [&](Index i, auto extent) HWY_ATTR {
+    const Vec x0 = load(x + j + i, extent);
     sum0 = hn::MulAdd(x0, x0, sum0);
-  }
+  });
   return sum_of_lanes(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
 }
 
