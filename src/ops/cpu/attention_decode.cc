@@ -34,7 +34,7 @@ template <int kHeads, int kKeys, class T>
 HWY_INLINE void score_step(const float* q, Index q_stride, const T* k, Index row_stride, Index count,
                            Vec (&sums)[kHeads][kKeys]) {
   Vec keys[kKeys];
-  for (int i = 0; i < kKeys; ++i) keys[i] = load(k + i * row_stride, count);
+  for (int i = 0; i < kKeys; ++i) keys[i] = load_up_to(k + i * row_stride, count);
   for (int h = 0; h < kHeads; ++h) {
     const Vec query = load(q + h * q_stride);
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::MulAdd(query, keys[i], sums[h][i]);
@@ -71,7 +71,7 @@ HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, Index
     for (int c = 0; c < kVectors; ++c) sums[h][c] = load(o + h * segment.stride + c * lanes());
   for (Index i = 0; i < run.count; ++i, v += segment.kv.row_stride()) {
     Vec values[kVectors];
-    for (int c = 0; c < kVectors; ++c) values[c] = load(v + c * lanes(), count);
+    for (int c = 0; c < kVectors; ++c) values[c] = load_up_to(v + c * lanes(), count);
     for (int h = 0; h < kHeads; ++h) {
       const Vec weight = set(p[h * kBlockKeys + i]);
       for (int c = 0; c < kVectors; ++c) sums[h][c] = hn::MulAdd(weight, values[c], sums[h][c]);

@@ -9,30 +9,27 @@
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
 #include "ops/cpu/rope.h"
-#include "ops/cpu/vectors.h"
+#include "ops/cpu/row_edges.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace longspan::ops::cpu::HWY_NAMESPACE {
-
-HWY_INLINE Vec rounded(Vec value, float) { return value; }
-HWY_INLINE Vec rounded(Vec value, bf16) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(value))); }
 
 // y = the head as fp32, normed when there is a weight.
 template <class T>
 HWY_INLINE void load_head(const HeadForm& form, const T* x, float* y) {
   const Index n = form.head_dim;
   if (form.norm == nullptr) {
-    for (Index d = 0; d < n; d += lanes()) store(load(x + d, n - d), y + d, n - d);
+    for (Index d = 0; d < n; d += lanes()) store_up_to(load_up_to(x + d, n - d), y + d, n - d);
     return;
   }
   const Vec scale = set(1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + form.eps));
   const bool zero_centered = form.norm_kind == NormKind::kZeroCentered;
   for (Index d = 0; d < n; d += lanes()) {
-    const Vec x_hat = hn::Mul(load(x + d, n - d), scale);
-    const Vec w = load(form.norm + d, n - d);
+    const Vec x_hat = hn::Mul(load_up_to(x + d, n - d), scale);
+    const Vec w = load_up_to(form.norm + d, n - d);
     const Vec scaled =
         zero_centered ? hn::Mul(x_hat, hn::Add(set(1.0f), w)) : hn::Mul(rounded(x_hat, T()), w);
-    store(scaled, y + d, n - d);
+    store_up_to(scaled, y + d, n - d);
   }
 }
 
@@ -40,10 +37,10 @@ HWY_INLINE void load_head(const HeadForm& form, const T* x, float* y) {
 HWY_INLINE void rotate(const float* cosines, const float* sines, Index half, float* y) {
   for (Index j = 0; j < half; j += lanes()) {
     const Index count = half - j;
-    const Vec low = load(y + j, count), high = load(y + half + j, count);
-    const Vec c = load(cosines + j, count), s = load(sines + j, count);
-    store(hn::Sub(hn::Mul(low, c), hn::Mul(high, s)), y + j, count);
-    store(hn::MulAdd(high, c, hn::Mul(low, s)), y + half + j, count);
+    const Vec low = load_up_to(y + j, count), high = load_up_to(y + half + j, count);
+    const Vec c = load_up_to(cosines + j, count), s = load_up_to(sines + j, count);
+    store_up_to(hn::Sub(hn::Mul(low, c), hn::Mul(high, s)), y + j, count);
+    store_up_to(hn::MulAdd(high, c, hn::Mul(low, s)), y + half + j, count);
   }
 }
 
@@ -53,7 +50,7 @@ void write_head(const HeadForm& form, const T* x, const float* cos_sin, float* w
   load_head(form, x, workspace);
   rotate(cos_sin, cos_sin + form.rotary_dim / 2, form.rotary_dim / 2, workspace);
   const Index n = form.head_dim;
-  for (Index d = 0; d < n; d += lanes()) store(load(workspace + d, n - d), out + d, n - d);
+  for (Index d = 0; d < n; d += lanes()) store_up_to(load_up_to(workspace + d, n - d), out + d, n - d);
 }
 
 void write_head_f32(const HeadForm& form, const float* x, const float* cos_sin, float* workspace,
