@@ -31,7 +31,9 @@ struct EngineOptions {
   std::filesystem::path model;          // directory; with random_seed a config.json is enough
   std::optional<uint64_t> random_seed;  // weights from this seed instead of files
   DeviceKind device = DeviceKind::kCpu;
-  int num_threads = 0;         // 0: all this process may use
+  int num_threads = 0;  // 0: all this process may use
+  std::vector<int32_t>
+      tokenizer_eos_ids;       // the tokenizer's own, joined with config's and generation_config's
   std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
   int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
   int32_t max_num_seqs = 16;   // sequences in one step
@@ -47,7 +49,7 @@ struct EngineOptions {
 struct EngineInfo {
   io::ModelConfig config;
   io::GenerationConfig generation;
-  std::vector<int32_t> eos_ids;  // of config and generation_config; the tokenizer's are the caller's to add
+  std::vector<int32_t> eos_ids;  // the union of all three places
   std::string device;
   DType dtype = DType::kBF16;
   std::string dtype_reason;

@@ -1,5 +1,6 @@
 #include "engine/host_memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,12 @@ size_t resident_bytes() {
   size_t total = 0, resident = 0;
   file >> total >> resident;
   return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+size_t peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace longspan::engine

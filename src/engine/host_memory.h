@@ -6,6 +6,7 @@
 namespace longspan::engine {
 
 size_t available_memory_bytes();
-size_t resident_bytes();  // of this process
+size_t resident_bytes();       // of this process
+size_t peak_resident_bytes();  // the most it has been
 
 }  // namespace longspan::engine

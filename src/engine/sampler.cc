@@ -23,7 +23,36 @@ uint64_t fresh_seed() {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
+// Throws unless min <= value <= max (a NaN is refused too).
+void check_range(const char* name, double value, double min, double max) {
+  if (!(value >= min && value <= max))
+    fail(ErrorKind::kInvalid, "{}: got {}, need {} to {}", name, value, min, max);
+}
+
 }  // namespace
+
+void validate(const SamplingParams& params) {
+  check_range("temperature", params.temperature, 0, 100);
+  check_range("top_k", params.top_k, 0, 1e9);
+  check_range("top_p", params.top_p, 1e-12, 1);
+  check_range("min_p", params.min_p, 0, 1);
+  check_range("repetition_penalty", params.repetition_penalty, 1e-3, 1e3);
+  check_range("presence_penalty", params.presence_penalty, -2, 2);
+  check_range("frequency_penalty", params.frequency_penalty, -2, 2);
+  check_range("logprobs", params.num_logprobs, -1, kMaxLogprobs);
+  check_range("min_tokens", static_cast<double>(params.min_tokens), 0, 1e9);
+}
+
+SamplingParams default_sampling(const io::GenerationConfig& config) {
+  SamplingParams params;
+  if (!config.do_sample.value_or(false)) return params;
+  params.temperature = config.temperature.value_or(1);
+  params.top_k = static_cast<int32_t>(config.top_k.value_or(0));
+  params.top_p = config.top_p.value_or(1);
+  params.min_p = config.min_p.value_or(0);
+  params.repetition_penalty = config.repetition_penalty.value_or(1);
+  return params;
+}
 
 SamplerState::SamplerState(const SamplingParams& params, const std::vector<int32_t>& prompt,
                            int64_t vocab_size)

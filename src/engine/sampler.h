@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "io/generation_config.h"
 
 namespace longspan::engine {
 
@@ -27,6 +28,11 @@ struct SamplingParams {
 
   bool greedy() const { return temperature == 0; }
 };
+
+// Throws kInvalid naming the parameter, got and need.
+void validate(const SamplingParams& params);
+// What generation_config.json suggests: greedy where do_sample is false or nothing is said.
+SamplingParams default_sampling(const io::GenerationConfig& config);
 
 struct Logprob {
   int32_t token = 0;

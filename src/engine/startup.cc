@@ -60,7 +60,7 @@ void Engine::load(const EngineOptions& options) {
   info_.config = io::load_model_config(options.model);
   const bool is_directory = std::filesystem::is_directory(options.model);
   if (is_directory) info_.generation = io::load_generation_config(options.model);
-  info_.eos_ids = io::stop_token_ids(info_.config, info_.generation);
+  info_.eos_ids = io::stop_token_ids(info_.config, info_.generation, options.tokenizer_eos_ids);
   std::tie(info_.dtype, info_.dtype_reason) = choose_dtype(options, info_.config);
   ops_ = std::make_unique<ops::Ops>(make_backend(options));
   info_.device = ops_->name();

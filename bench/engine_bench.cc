@@ -1,0 +1,195 @@
+// The whole engine on a model's shape with random weights, against what this machine can do:
+//   longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts, comma separated]
+// Prefill: matrix flops of one prompt over its time, as a share of the yardstick library's best bf16 product.
+// Decode: weights + KV + state bytes of one token over its time, as a share of a plain reader's bandwidth.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "core/units.h"
+#include "engine/engine.h"
+#include "engine/host_memory.h"
+#include "peaks.h"
+#include "yardstick.h"
+
+namespace longspan::bench {
+namespace {
+
+constexpr int kRounds = 3;          // after one warm-up of the same shape
+constexpr int64_t kDecoded = 48;    // tokens a decode measurement is made of
+constexpr double kPeakSeconds = 2;  // of each yardstick shape
+
+// Flops of the products of one prompt: projections, scores and weighted sums (causal half), and the chunked
+// delta rule.
+struct PrefillFlops {
+  double projections = 0;
+  double attention = 0;
+  double delta = 0;
+  double total() const { return projections + attention + delta; }
+};
+
+PrefillFlops prefill_flops(const io::ModelConfig& config, double n) {
+  PrefillFlops flops;
+  const auto h = static_cast<double>(config.hidden_size);
+  const double mlp = 3.0 * h * static_cast<double>(config.intermediate_size);
+  const double q_rows = static_cast<double>(config.q_width()) * (config.attn_output_gate ? 2 : 1);
+  const double attention =
+      h * (q_rows + 2.0 * static_cast<double>(config.kv_width()) + static_cast<double>(config.q_width()));
+  const auto vd = static_cast<double>(config.linear_value_width());
+  const double delta = h * (static_cast<double>(config.conv_channels()) + 2 * vd +
+                            2.0 * static_cast<double>(config.linear_num_value_heads));
+  const auto num_full = static_cast<double>(config.num_layers_of(io::LayerKind::kFullAttention));
+  const double num_linear = static_cast<double>(config.num_layers()) - num_full;
+  flops.projections =
+      2 * n * (mlp * static_cast<double>(config.num_layers()) + attention * num_full + delta * num_linear);
+  flops.attention = num_full * 4.0 * static_cast<double>(config.q_width()) * n * n / 2;
+  // A chunk of c tokens and one head: k k^T, q k^T (dk), T v, T k, the masked product (dv, dk, dv), and w s,
+  // q s, k^T v (dk dv).
+  const auto c = static_cast<double>(ops::kGdnChunk);
+  const auto dk = static_cast<double>(config.linear_key_head_dim);
+  const auto dv = static_cast<double>(config.linear_value_head_dim);
+  const double chunk = 2 * (3 * c * c * dk + 2 * c * c * dv + 3 * c * dk * dv);
+  flops.delta = num_linear * static_cast<double>(config.linear_num_value_heads) * n / c * chunk;
+  return flops;
+}
+
+struct Run {
+  double ttft = 0;
+  double decode_token = 0;  // median seconds between tokens
+};
+
+Run run(engine::Engine& engine, int64_t num_prompt, int64_t num_new) {
+  std::vector<int32_t> prompt(static_cast<size_t>(num_prompt));
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i * 7919 % 1000);
+  const auto started = engine::Clock::now();
+  engine::Response response =
+      engine.submit({.prompt = std::move(prompt), .max_new_tokens = num_new, .ignore_eos = true});
+  std::vector<engine::Clock::time_point> times;
+  engine::ResponseUpdate update;
+  do {
+    update = response.wait(std::chrono::seconds(10));
+    for (const engine::TokenOutput& token : update.tokens) times.push_back(token.time);
+  } while (!update.done);
+  std::vector<double> gaps;
+  for (size_t i = 1; i < times.size(); ++i)
+    gaps.push_back(std::chrono::duration<double>(times[i] - times[i - 1]).count());
+  std::sort(gaps.begin(), gaps.end());
+  return {.ttft = std::chrono::duration<double>(times.at(0) - started).count(),
+          .decode_token = gaps.empty() ? 0 : gaps[gaps.size() / 2]};
+}
+
+// The best the yardstick reaches on the projections' shapes: flop/s.
+double yardstick_peak(const io::ModelConfig& config, Index num_rows) {
+  const std::pair<Index, Index> shapes[] = {
+      {2 * config.intermediate_size, config.hidden_size},
+      {config.hidden_size, config.intermediate_size},
+      {config.conv_channels() + config.linear_value_width(), config.hidden_size},
+      {config.hidden_size, config.q_width()}};
+  double best = 0;
+  for (const auto& [n, k] : shapes)
+    for (Index m : {num_rows, Index{512}, Index{128}}) {
+      if (n == 0) continue;
+      const double seconds = yardstick_seconds(m, n, k, kPeakSeconds);
+      if (seconds > 0)
+        best = std::max(
+            best, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds);
+    }
+  return best;
+}
+
+void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
+  const io::ModelConfig& config = engine.info().config;
+  const double peak_before = yardstick_peak(config, num_tokens);
+  run(engine, num_tokens, 1);  // warm-up of the same shape
+  std::vector<double> seconds;
+  for (int i = 0; i < kRounds; ++i) seconds.push_back(run(engine, num_tokens, 1).ttft);
+  const double peak = std::max(peak_before, yardstick_peak(config, num_tokens));
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const PrefillFlops flops = prefill_flops(config, static_cast<double>(num_tokens));
+  fmt::print(
+      "prefill {:>6} tokens  {:.3f} s ({:.3f} .. {:.3f})  {:.0f} tokens/s  {:.3f} TFLOP/s ({:.0f} % "
+      "projections, {:.0f} % "
+      "attention, {:.0f} % delta rule)\n",
+      num_tokens, median, seconds.front(), seconds.back(), static_cast<double>(num_tokens) / median,
+      flops.total() / median * 1e-12, 100 * flops.projections / flops.total(),
+      100 * flops.attention / flops.total(), 100 * flops.delta / flops.total());
+  if (peak > 0)
+    fmt::print("  yardstick's best product {:.3f} TFLOP/s: share {:.0f} %\n", peak * 1e-12,
+               100 * flops.total() / median / peak);
+}
+
+void bench_decode(engine::Engine& engine, ops::cpu::ThreadPool& pool, const Buffer& memory, int64_t context) {
+  const engine::EngineInfo& info = engine.info();
+  const double before = read_gbytes(pool, memory);
+  std::vector<double> seconds;
+  for (int i = 0; i < kRounds; ++i) seconds.push_back(run(engine, context, kDecoded).decode_token);
+  const double bandwidth = std::max(before, read_gbytes(pool, memory));
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const auto num_full = static_cast<double>(info.config.num_layers_of(io::LayerKind::kFullAttention));
+  const double num_linear = static_cast<double>(info.config.num_layers()) - num_full;
+  const double weights = static_cast<double>(info.weight_bytes);
+  const double kv = num_full * static_cast<double>(info.page_plan.kv_bytes_per_token) *
+                    static_cast<double>(context + kDecoded / 2);
+  const double state =
+      2 * num_linear * static_cast<double>(info.page_plan.state.size_bytes);  // read and written
+  const double rate = (weights + kv + state) / median * 1e-9;
+  fmt::print(
+      "decode at {:>6}  {:.2f} ms a token ({:.2f} .. {:.2f})  {:.1f} tokens/s  {:.1f} GB/s of {:.1f} read: "
+      "share {:.0f} %  "
+      "(weights {:.0f} MB, KV {:.0f} MB, state {:.0f} MB)\n",
+      context, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, 1 / median, rate, bandwidth,
+      100 * rate / bandwidth, weights * 1e-6, kv * 1e-6, state * 1e-6);
+}
+
+void report_memory(const engine::Engine& engine) {
+  const double resident = static_cast<double>(engine::peak_resident_bytes());
+  const double planned = static_cast<double>(engine.info().weight_bytes + engine.info().cache_bytes);
+  fmt::print("peak resident {} = weights + KV + state {} + {:.1f} % of the weights\n",
+             format_bytes(static_cast<size_t>(resident)), format_bytes(static_cast<size_t>(planned)),
+             100 * (resident - planned) / static_cast<double>(engine.info().weight_bytes));
+}
+
+std::vector<int64_t> parse_list(const char* text) {
+  std::vector<int64_t> values;
+  for (char* end = nullptr; *text != '\0'; text = *end == ',' ? end + 1 : end)
+    values.push_back(std::strtoll(text, &end, 10));
+  return values;
+}
+
+int bench_main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts]\n");
+    return 2;
+  }
+  const int64_t num_prefill = argc > 2 ? std::atoll(argv[2]) : 4096;
+  const std::vector<int64_t> contexts = parse_list(argc > 3 ? argv[3] : "4096,32768");
+  const int64_t longest =
+      std::max(num_prefill, contexts.empty() ? 0 : *std::max_element(contexts.begin(), contexts.end()));
+  const engine::EngineOptions options{.model = argv[1],
+                                      .random_seed = 1,
+                                      .max_model_len = longest + kDecoded + 1,
+                                      .max_num_seqs = 1,
+                                      .max_num_batched_tokens = 4096};
+  engine::Engine engine(options);
+  for (const std::string& line : engine::describe(engine.info(), options)) fmt::print("{}\n", line);
+  run(engine, longest, 1);  // touches the whole cache
+  report_memory(engine);
+  bench_prefill(engine, num_prefill);
+  {
+    ops::cpu::ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
+    const Buffer memory(size_t{1} << 30);
+    std::memset(memory.data(), 1, memory.size_bytes());  // untouched pages are all one page of zeros
+    for (int64_t context : contexts) bench_decode(engine, pool, memory, context);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace longspan::bench
+
+int main(int argc, char** argv) { return longspan::bench::bench_main(argc, argv); }

@@ -1,0 +1,62 @@
+#include "cli/progress.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include "core/units.h"
+
+namespace longspan::cli {
+namespace {
+
+constexpr int kBarWidth = 30;
+constexpr double kBarSeconds = 0.1;   // between two drawings
+constexpr double kLineSeconds = 5.0;  // between two lines
+
+class Progress {
+ public:
+  void update(size_t done, size_t total) {
+    const double seconds = since(start_);
+    const bool last = done >= total;
+    if (since(shown_) < (terminal_ ? kBarSeconds : kLineSeconds) && !(last && terminal_)) return;
+    shown_ = Clock::now();
+    const double rate = static_cast<double>(done) / (seconds > 0 ? seconds : 1e-9);
+    const std::string figures =
+        fmt::format("{} of {}, {}/s, {} left", format_bytes(done), format_bytes(total),
+                    format_bytes(static_cast<size_t>(rate)),
+                    format_seconds(static_cast<double>(total - done) / (rate > 0 ? rate : 1)));
+    if (!terminal_) {
+      std::fprintf(stderr, "loading weights: %s\n", figures.c_str());
+      return;
+    }
+    const auto filled = static_cast<size_t>(static_cast<double>(kBarWidth) * static_cast<double>(done) /
+                                            static_cast<double>(total));
+    const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
+    std::fprintf(stderr, "\r\x1b[Kloading weights [%s] %s%s", bar.c_str(), figures.c_str(), last ? "\n" : "");
+    std::fflush(stderr);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double since(Clock::time_point from) {
+    return std::chrono::duration<double>(Clock::now() - from).count();
+  }
+
+  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_ = Clock::now();
+};
+
+}  // namespace
+
+std::function<void(size_t, size_t)> load_progress() {
+  return [progress = std::make_shared<Progress>()](size_t done, size_t total) {
+    if (total > 0) progress->update(done, total);
+  };
+}
+
+}  // namespace longspan::cli
