@@ -141,6 +141,11 @@ TEST_F(QuantConfigPlaces, MlxHasItsOwnKeyAndNoMethod) {
   EXPECT_EQ(load().method_name, "mlx");
 }
 
+TEST_F(QuantConfigPlaces, CompressedTensorsHadAnOlderKey) {
+  json_["compression_config"] = {{"format", "pack-quantized"}, {"config_groups", Json::object()}};
+  EXPECT_EQ(load().method, QuantMethod::kCompressedTensors);
+}
+
 TEST_F(QuantConfigPlaces, NullIsAbsent) {
   json_["quantization_config"] = nullptr;
   EXPECT_FALSE(load().quantised());

@@ -122,6 +122,8 @@ TEST(SafetensorsHeader, RefusesBadOffsets) {
     return refusal(safetensors_bytes(one_tensor("F32", "[2]", offsets), std::string(8, 'x')));
   };
   EXPECT_TRUE(contains(with_offsets("[0,7]"), "got 7 bytes, but shape [2] of float32 needs 8"));
+  EXPECT_TRUE(contains(refusal(safetensors_bytes(one_tensor("F32", "[1]", "[0,8]"), std::string(8, 'x'))),
+                       "got 8 bytes, but shape [1] of float32 needs 4"));
   EXPECT_TRUE(contains(with_offsets("[8,0]"), "need begin <= end"));
   EXPECT_TRUE(contains(with_offsets("[0,9]"), "the file has 8 bytes of data"));
   EXPECT_TRUE(contains(with_offsets("[18446744073709551608,18446744073709551615]"), "the file has 8 bytes"));
