@@ -7,7 +7,7 @@
 namespace longspan::bench {
 
 double amx_peak_gflops(double seconds) {
-  const ops::cpu::GemmFn<bf16> gemm = ops::cpu::amx_gemm();
+  const ops::cpu::GemmFn<bf16> gemm = ops::cpu::amx().gemm;
   if (gemm == nullptr) return 0;
   // A 32-row product configures the tiles the way the loop below uses them.
   Buffer memory(64 << 10);

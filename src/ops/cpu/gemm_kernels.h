@@ -27,11 +27,36 @@ struct TypedKernels {
   RoundFn<T> round_rows = nullptr;
 };
 
+inline constexpr Index kPackedRows = 32;
+
+// out [m, n] = rnd(A B + bias) over rows of A packed beforehand as [m / 32][k / 32][32][32], k padded with
+// zeros: gemm and round_rows in one, the same bits.
+struct PackedProduct {
+  const bf16* rows;
+  const bf16* panels;
+  Index panel_elems;  // from one panel to the next; one block of 32 rows is twice as long
+  const float* bias;  // [n] or nullptr
+  bf16* out;
+  Index ldo;
+  Index m;
+  Index n;
+  bool out_past_caches;  // out is larger than the caches: do not read it in only to write it
+};
+
+// What a matrix unit offers for bf16; all null without one.
+struct MatrixUnit {
+  GemmFn<bf16> gemm = nullptr;
+  // packed <- a [m, k] as PackedProduct wants it: worth it from a few hundred columns on.
+  void (*pack_rows)(const bf16* a, Index lda, Index m, Index k, bf16* packed) = nullptr;
+  void (*multiply_packed)(const PackedProduct& args) = nullptr;
+};
+
 struct GemmKernels {
   std::string_view name;        // the value of LONGSPAN_CPU_ISA that asks for it
-  std::string_view vector_isa;  // runs all but the bf16 product; the same as name without a matrix unit
+  std::string_view vector_isa;  // runs all but the bf16 product; the same as name without a special one
   TypedKernels<bf16> for_bf16;
   TypedKernels<float> for_float;
+  MatrixUnit matrix_unit;
 
   template <class T>
   const TypedKernels<T>& of() const {
@@ -49,9 +74,13 @@ const std::vector<GemmKernels>& available_kernels();
 // not have). Fixed at the first call.
 const GemmKernels& chosen_kernels();
 
-// One bf16 product each; nullptr where the build or the processor lacks the instructions.
-GemmFn<bf16> amx_gemm();
-GemmFn<bf16> avx512bf16_gemm();
+// Null members where the build or the processor lacks the instructions.
+MatrixUnit amx();
+struct BFloat16Unit {
+  GemmFn<bf16> gemm = nullptr;
+  RoundFn<bf16> round_rows = nullptr;
+};
+BFloat16Unit avx512bf16();
 
 // Portable kernels, one entry a Highway target of this processor, best first.
 std::vector<GemmKernels> portable_kernels();

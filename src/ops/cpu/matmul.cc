@@ -103,8 +103,8 @@ void multiply(const Context& context, const Matmul& args) {
   const Index num_rows = args.x.dim(0);
   const BlockSize block =
       block_size(num_rows, weight.out_features, weight.column_bytes(), context.pool.num_threads());
-  const Index row_tasks = (num_rows + block.rows - 1) / std::max<Index>(1, block.rows);
-  const Index col_tasks = (weight.out_features + block.cols - 1) / block.cols;
+  const Index row_tasks = num_rows == 0 ? 0 : num_blocks(num_rows, block.rows);
+  const Index col_tasks = num_blocks(weight.out_features, block.cols);
   context.scratch.reserve(static_cast<size_t>(kRowsAtOnce * block.cols) * sizeof(float));
 
   // Row blocks of one slice of columns follow each other: its panels are in the cache by then.
@@ -123,6 +123,44 @@ void multiply(const Context& context, const Matmul& args) {
                  args.out.stride(0), rows, cols);
     }
   });
+}
+
+// The same over rows packed for the matrix unit, a chunk of them at a time.
+void multiply_packed(const Context& context, const Matmul& args, const MatrixUnit& unit) {
+  const PackedWeight& weight = packed_weight(args.weight, args.x.dtype);
+  const Index row_block_elems = 2 * weight.panel_elems();  // kPackedRows rows
+  const Index chunk_rows = std::min(args.x.dim(0), kPackedChunkRows);
+  context.scratch.reserve(static_cast<size_t>(num_blocks(chunk_rows, kPackedRows) * row_block_elems) *
+                          sizeof(bf16));
+  auto* packed = static_cast<bf16*>(context.scratch.of_thread(0));  // all threads read it
+
+  for (Index first = 0; first < args.x.dim(0); first += chunk_rows) {
+    const Index num_rows = std::min(chunk_rows, args.x.dim(0) - first);
+    const TensorView x = args.x.rows(first, num_rows);
+    const TensorView out = args.out.rows(first, num_rows);
+    context.pool.parallel_for(num_blocks(num_rows, kPackedRows), [&](int64_t block, int) {
+      const Index row = block * kPackedRows;
+      unit.pack_rows(x.as<bf16>() + row * x.stride(0), x.stride(0), std::min(kPackedRows, num_rows - row),
+                     weight.in_features, packed + block * row_block_elems);
+    });
+    const BlockSize block =
+        packed_block_size(num_rows, weight.out_features, weight.column_bytes(), context.pool.num_threads());
+    const Index row_tasks = num_blocks(num_rows, block.rows);
+    const Index col_tasks = num_blocks(weight.out_features, block.cols);
+    context.pool.parallel_for(row_tasks * col_tasks, [&](int64_t task, int) {
+      const Index col = task / row_tasks * block.cols;
+      const Index row = task % row_tasks * block.rows;
+      unit.multiply_packed({.rows = packed + row / kPackedRows * row_block_elems,
+                            .panels = weight.panels_from<bf16>(col),
+                            .panel_elems = weight.panel_elems(),
+                            .bias = args.bias.empty() ? nullptr : args.bias.as<float>() + col,
+                            .out = out.as<bf16>() + row * out.stride(0) + col,
+                            .ldo = out.stride(0),
+                            .m = std::min(block.rows, num_rows - row),
+                            .n = std::min(block.cols, weight.out_features - col),
+                            .out_past_caches = static_cast<Index>(args.out.size_bytes()) > kPastCachesBytes});
+    });
+  }
 }
 
 // Reads column `col` of B, which is row `col` of the table, out of its panel.
@@ -162,8 +200,11 @@ std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView>
 }
 
 void matmul(const Context& context, const Matmul& args) {
+  const MatrixUnit& unit = chosen_kernels().matrix_unit;
   if (args.x.dtype == DType::kF32)
     multiply<float>(context, args);
+  else if (unit.multiply_packed != nullptr && args.x.dim(0) > kPackedRows)
+    multiply_packed(context, args, unit);
   else
     multiply<bf16>(context, args);
 }

@@ -10,15 +10,19 @@ namespace {
 
 std::vector<GemmKernels> find_kernels() {
   std::vector<GemmKernels> list = portable_kernels();
-  // A matrix unit replaces the bf16 product only: the rest comes from the best portable target.
-  const auto prefer = [&](std::string_view name, GemmFn<bf16> gemm_bf16) {
-    if (gemm_bf16 == nullptr) return;
+  // Special instructions replace a few functions: the rest comes from the best portable target.
+  if (const BFloat16Unit unit = avx512bf16(); unit.gemm != nullptr) {
     list.insert(list.begin(), list.front());
-    list.front().name = name;
-    list.front().for_bf16.gemm = gemm_bf16;
-  };
-  prefer("avx512bf16", avx512bf16_gemm());
-  prefer("amx", amx_gemm());
+    list.front().name = "avx512bf16";
+    list.front().for_bf16.gemm = unit.gemm;
+    list.front().for_bf16.round_rows = unit.round_rows;
+  }
+  if (const MatrixUnit unit = amx(); unit.gemm != nullptr) {
+    list.insert(list.begin(), list.front());
+    list.front().name = "amx";
+    list.front().for_bf16.gemm = unit.gemm;
+    list.front().matrix_unit = unit;
+  }
   return list;
 }
 

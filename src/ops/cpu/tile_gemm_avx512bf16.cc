@@ -30,6 +30,21 @@ inline int load_pair(const bf16* a) {
   return pair;
 }
 
+// One pair of k: pair_of(r) is row r's two elements of A.
+template <int kRows, int kPanels, class PairOf>
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512bf16"), gnu::always_inline]] inline void add_pair(
+    const PairOf& pair_of, const bf16* b, Index panel_elems, __m512 (&sum)[kRows][kPanels]) {
+  __m512bh columns[kPanels];
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) columns[p] = (__m512bh)_mm512_loadu_si512(b + p * panel_elems);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const __m512bh pair = (__m512bh)_mm512_set1_epi32(pair_of(r));
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_dpbf16_ps(sum[r][p], pair, columns[p]);
+  }
+}
+
 template <int kRows, int kPanels>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512bf16")]] void block(const Operands& args) {
   __mmask16 mask[kPanels];
@@ -45,19 +60,11 @@ template <int kRows, int kPanels>
                                   : _mm512_setzero_ps();
 
   const bf16* b = args.b;
-  for (Index kk = 0; kk < args.k; kk += 2, b += kPairElems) {
-    __m512bh columns[kPanels];
-#pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p) columns[p] = (__m512bh)_mm512_loadu_si512(b + p * args.panel_elems);
-    const bool has_pair = kk + 1 < args.k;
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const bf16* a = args.a + r * args.lda + kk;
-      const __m512bh pair = (__m512bh)_mm512_set1_epi32(has_pair ? load_pair(a) : a->bits);
-#pragma GCC unroll 2
-      for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_dpbf16_ps(sum[r][p], pair, columns[p]);
-    }
-  }
+  const bf16* a = args.a;
+  for (Index pairs = args.k / 2; pairs > 0; --pairs, a += 2, b += kPairElems)
+    add_pair<kRows, kPanels>([&](int r) { return load_pair(a + r * args.lda); }, b, args.panel_elems, sum);
+  if (args.k % 2 != 0)
+    add_pair<kRows, kPanels>([&](int r) { return int{a[r * args.lda].bits}; }, b, args.panel_elems, sum);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
@@ -108,13 +115,27 @@ void product(const bf16* a, Index lda, const bf16* packed, float* c, Index ldc, 
   }
 }
 
+// VCVTNEPS2BF16 rounds as bf16(float) does, except that it takes denormals for zeros, as the products here
+// do.
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512bf16")]] void round_rows(const float* c, Index ldc,
+                                                                        const float* bias, bf16* out,
+                                                                        Index ldo, Index m, Index n) {
+  for (Index i = 0; i < m; ++i, c += ldc, out += ldo)
+    for (Index j = 0; j < n; j += 16) {
+      const auto mask = static_cast<__mmask16>((1u << std::min<Index>(16, n - j)) - 1);
+      __m512 sum = _mm512_maskz_loadu_ps(mask, c + j);
+      if (bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, bias + j));
+      _mm256_mask_storeu_epi16(out + j, mask, (__m256i)_mm512_cvtneps_pbh(sum));
+    }
+}
+
 }  // namespace
 
-GemmFn<bf16> avx512bf16_gemm() {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                 __builtin_cpu_supports("avx512bf16")
-             ? product
-             : nullptr;
+BFloat16Unit avx512bf16() {
+  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("avx512bf16"))
+    return {};
+  return {.gemm = product, .round_rows = round_rows};
 }
 
 }  // namespace longspan::ops::cpu

@@ -3,7 +3,7 @@
 
 namespace longspan::ops::cpu {
 
-GemmFn<bf16> amx_gemm() { return nullptr; }
-GemmFn<bf16> avx512bf16_gemm() { return nullptr; }
+MatrixUnit amx() { return {}; }
+BFloat16Unit avx512bf16() { return {}; }
 
 }  // namespace longspan::ops::cpu
