@@ -1,6 +1,7 @@
 #include "cache/prefix_index.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "core/error.h"
@@ -205,22 +206,28 @@ bool PrefixIndex::evict_one(const PagePool& pool) {
     return pages.front().pool() == &pool &&
            std::all_of(pages.begin(), pages.end(), [&](const Page& page) { return is_evictable(page); });
   });
-  const auto leaf = std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
+  const auto is_candidate = [&](int32_t index) {
     const Node& node = nodes_[static_cast<size_t>(index)];
-    return node.num_children == 0 && node.page.pool() == &pool && is_evictable(node.page);
+    return node.page.pool() == &pool && is_evictable(node.page);
+  };
+  auto oldest = std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
+    return nodes_[static_cast<size_t>(index)].num_children == 0 && is_candidate(index);
   });
   const bool has_state = state != state_order_.end();
-  const bool has_leaf = leaf != page_order_.end();
-  if (!has_state && !has_leaf) return false;
-  const bool state_is_older = has_state && (!has_leaf || nodes_[static_cast<size_t>(*state)].state_used_at <
-                                                             nodes_[static_cast<size_t>(*leaf)].used_at);
-  if (state_is_older) {
+  // No leaf, but perhaps a parent of pages that running sequences use: they keep theirs, the index forgets
+  // all.
+  if (oldest == page_order_.end() && !has_state)
+    oldest = std::find_if(page_order_.begin(), page_order_.end(), is_candidate);
+  const bool has_page = oldest != page_order_.end();
+  if (!has_state && !has_page) return false;
+  if (has_state && (!has_page || nodes_[static_cast<size_t>(*state)].state_used_at <
+                                     nodes_[static_cast<size_t>(*oldest)].used_at)) {
     const bool is_partial = std::ssize(nodes_[static_cast<size_t>(*state)].tokens) < options_.page_tokens;
     is_partial ? remove_node(*state)
                : drop_state(*state);  // a partly filled page is of no use without its state
     ++stats_.num_evicted_states;
   } else {
-    remove_node(*leaf);
+    remove_subtree(*oldest);
     ++stats_.num_evicted_pages;
   }
   return true;
@@ -267,6 +274,21 @@ void PrefixIndex::remove_node(int32_t index) {
     above = Node{};
     free_.push_back(parent);
   }
+}
+
+void PrefixIndex::remove_subtree(int32_t top) {
+  std::vector<int32_t> doomed;
+  if (nodes_[static_cast<size_t>(top)].num_children > 0) {
+    for (const int32_t index : page_order_) {
+      int32_t above = nodes_[static_cast<size_t>(index)].parent;
+      while (above >= 0 && above != top) above = nodes_[static_cast<size_t>(above)].parent;
+      if (above == top) doomed.push_back(index);
+    }
+    std::ranges::sort(doomed, std::greater<>(),
+                      [&](int32_t index) { return nodes_[static_cast<size_t>(index)].end; });
+  }
+  for (const int32_t index : doomed) remove_node(index);
+  remove_node(top);
 }
 
 void PrefixIndex::clear() {

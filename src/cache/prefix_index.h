@@ -75,8 +75,7 @@ class PrefixIndex {
   // Frees at least one page of `pool` by forgetting the least recently used checkpoint or leaf whose pages
   // nobody else uses or has pinned. False when there is none.
   bool evict(const PagePool& pool);
-  int32_t num_reclaimable(
-      const PagePool& pool) const;  // pages of `pool` that only the index uses: an upper bound
+  int32_t num_reclaimable(const PagePool& pool) const;  // pages of `pool` that evict() could free
 
   // Keep what find() returns for these tokens until unpin(). False when the pool's pin limit is reached.
   bool pin(std::string_view salt, std::span<const int32_t> tokens);
@@ -114,6 +113,7 @@ class PrefixIndex {
   int32_t add_root(std::string_view salt);
   int32_t add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens, const Page& page);
   void remove_node(int32_t index);
+  void remove_subtree(int32_t top);
   void set_state(int32_t index, StateSlot state);
   void drop_state(int32_t index);
   void touch(int32_t index);

@@ -78,12 +78,16 @@ Admission Scheduler::add(Request request) {
 const StepPlan& Scheduler::plan_step(double prefill_tokens_per_ms) {
   CHECK_MSG(!in_step_, "[scheduler] plan_step before complete");
   begin_step(prefill_tokens_per_ms);
-  pick_decodes();
+  // Where decode rows fill the budget, every other step keeps one grid chunk free for whoever prefills.
+  const int64_t reserved = std::exchange(prefill_starved_, false) ? kGrid : 0;
+  pick_decodes(options_.max_num_batched_tokens - reserved);
   pick_prefills();
   if (!preempted_) pick_admissions();
+  // Nobody took it: who was to prefill has been cancelled, or finds no pages.
+  if (prefills_.empty() && step_.swap_in.empty()) pick_decodes(options_.max_num_batched_tokens);
   arrange_rows();
   emit_rows();
-  CHECK_MSG(!step_.seqs.empty() || step_.swap_out.empty(), "[scheduler] preempted the only sequence");
+  CHECK_MSG(!step_.seqs.empty() || !preempted_, "[scheduler] preempted the only sequence");
   in_step_ = !step_.seqs.empty();
   stats_.num_steps += in_step_;
   return step_;
@@ -101,6 +105,7 @@ void Scheduler::begin_step(double prefill_tokens_per_ms) {
   prefills_.clear();
   preempted_ = false;
   order_.clear();
+  next_decode_ = 0;
   for (const auto& [rank, seq] : running_) order_.push_back(seq);
 
   prefill_limit_ = options_.max_num_batched_tokens;
@@ -112,17 +117,15 @@ void Scheduler::begin_step(double prefill_tokens_per_ms) {
   }
 }
 
-void Scheduler::pick_decodes() {
-  // Where decode rows fill the budget, every other step keeps one grid chunk free for whoever prefills.
-  const int64_t limit = options_.max_num_batched_tokens - (prefill_starved_ ? kGrid : 0);
-  for (Sequence* seq : order_) {
-    if (seq->status != SeqStatus::kRunning || seq->in_prefill()) continue;
-    if (step_.num_tokens >= limit) break;
-    if (!grow(*seq)) continue;
-    decodes_.push_back({seq, 1});
+// Decode rows, best rank first, up to `limit` tokens of the step; a second call goes on where the first one
+// ended.
+void Scheduler::pick_decodes(int64_t limit) {
+  for (; next_decode_ < order_.size() && step_.num_tokens < limit; ++next_decode_) {
+    Sequence& seq = *order_[next_decode_];
+    if (seq.status != SeqStatus::kRunning || seq.in_prefill() || !grow(seq)) continue;
+    decodes_.push_back({&seq, 1});
     ++step_.num_tokens;
   }
-  prefill_starved_ = false;
 }
 
 // Tokens that this step may still prefill.

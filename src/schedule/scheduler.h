@@ -113,7 +113,7 @@ class Scheduler {
 
   // scheduler.cc: the parts of plan_step, in order, and of complete.
   void begin_step(double prefill_tokens_per_ms);
-  void pick_decodes();
+  void pick_decodes(int64_t limit);
   void pick_prefills();
   void pick_prefill(Sequence& seq, int64_t q_len);
   void arrange_rows();
@@ -163,6 +163,7 @@ class Scheduler {
   bool prefill_starved_ = false;  // decode rows left no room for a grid chunk: the next step reserves it
   int64_t prefill_limit_ = 0;     // tokens, from max_decode_stall_ms
   std::vector<Sequence*> order_;  // running_ when the step began
+  size_t next_decode_ = 0;        // in order_
   std::vector<Pick> decodes_;
   std::vector<Pick> prefills_;
   std::vector<PendingCheckpoint> checkpoints_;

@@ -240,6 +240,22 @@ TEST_F(PrefixIndexTest, PagesInUseAreNotEvicted) {
   EXPECT_TRUE(index().evict(pages_));
 }
 
+// Two prompts computed the same first page at the same time; the index kept the first one's, and then the
+// second page of the second.
+TEST_F(PrefixIndexTest, AParentOfPagesInUseCanGo) {
+  const Tokens prompt = count_up(256);
+  index().insert("", first(prompt, 128), new_pages(128));
+  const std::vector<Page> running = new_pages(256);
+  index().insert("", prompt, running);
+  EXPECT_EQ(index().stats().num_nodes, 2);
+  EXPECT_EQ(pages_.num_free(), 29);
+  EXPECT_EQ(index().num_reclaimable(pages_), 1);
+  EXPECT_TRUE(index().evict(pages_));
+  EXPECT_EQ(pages_.num_free(), 30);
+  EXPECT_EQ(index().stats().num_nodes, 0);
+  EXPECT_FALSE(index().evict(pages_));
+}
+
 TEST_F(PrefixIndexTest, PinnedPagesAreNotEvicted) {
   const Tokens system = count_up(256);
   const Tokens prompt = join(system, count_up(300, 9000));

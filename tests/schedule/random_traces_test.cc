@@ -1,5 +1,6 @@
 // Ten thousand random serving histories in small pools. SimulatedEngine checks every plan; here every answer
 // must be that of the solo run, and every page must come back.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -8,6 +9,10 @@
 
 namespace longspan::schedule {
 namespace {
+
+constexpr int64_t kMaxPrompt = 300;
+constexpr int64_t kMaxAnswer = 200;
+constexpr int64_t kMaxModelLen = kMaxPrompt + kMaxAnswer;
 
 class Random {
  public:
@@ -40,30 +45,31 @@ struct Trace {
 Trace random_trace(Random& random) {
   Trace trace;
   trace.model = {.layout = random.one_of({cache::Layout::kUnified, cache::Layout::kSplit}),
-                 .page_tokens = random.one_of<int64_t>({16, 48, 64, 80, 128}),
+                 .page_tokens = random.one_of<int64_t>({16, 16, 48, 64, 80, 128}),
                  .prefix_caching = random.chance(60),
                  .has_state = !random.chance(15)};
-  const int32_t pages_of_longest = static_cast<int32_t>((400 + 40) / trace.model.page_tokens + 1);
-  trace.capacity.num_pages = pages_of_longest + 2 + static_cast<int32_t>(random.in(0, 2 * pages_of_longest));
-  trace.capacity.num_state_slots = static_cast<int32_t>(random.in(1, 8));
-  if (random.chance(50)) {
+  const int32_t pages_of_longest = static_cast<int32_t>(kMaxModelLen / trace.model.page_tokens + 1);
+  trace.capacity.num_pages = pages_of_longest + 2 + static_cast<int32_t>(random.in(0, pages_of_longest / 2));
+  trace.capacity.num_state_slots = static_cast<int32_t>(random.in(1, 12));
+  if (random.chance(65)) {
     trace.capacity.num_host_pages = static_cast<int32_t>(random.in(1, 2 * pages_of_longest));
     trace.capacity.num_host_slots = static_cast<int32_t>(random.in(0, 3));
   }
-  trace.options = {.max_num_seqs = static_cast<int32_t>(random.in(1, 8)),
+  trace.options = {.max_num_seqs = static_cast<int32_t>(random.in(1, 12)),
                    .max_num_batched_tokens = random.one_of<int64_t>({64, 100, 256, 1024}),
-                   .max_model_len = 440,
+                   .max_model_len = kMaxModelLen,
                    .max_decode_stall_ms = random.chance(50) ? 10.0 : 0.0,
                    .reuse_decoded = random.chance(10),
-                   .min_checkpoint_tokens = random.one_of<int64_t>({64, 128, 512})};
+                   .min_checkpoint_tokens = random.one_of<int64_t>({64, 64, 128, 512})};
   return trace;
 }
 
 // Prompts that share beginnings, some of them whole.
 Tokens random_prompt(Random& random) {
-  Tokens prompt(static_cast<size_t>(random.chance(20) ? random.in(1, 70) : random.in(1, 400)));
+  Tokens prompt(static_cast<size_t>(random.chance(30) ? random.in(1, 70) : random.in(1, kMaxPrompt)));
   const int64_t family = random.in(0, 2);
-  const int64_t shared = random.in(0, std::ssize(prompt));
+  const int64_t own = random.one_of<int64_t>({0, random.in(0, 20), random.in(0, kMaxPrompt)});
+  const int64_t shared = std::ssize(prompt) - own;
   for (int64_t i = 0; i < std::ssize(prompt); ++i)
     prompt[static_cast<size_t>(i)] = static_cast<int32_t>(i < shared ? family * 1000 + i : random.in(0, 50));
   return prompt;
@@ -84,13 +90,14 @@ class History {
         engine_(trace_.model, trace_.capacity, trace_.options) {}
 
   void run(Totals& totals) {
-    const int64_t num_jobs = random_.in(1, 10);
+    const int64_t num_jobs = random_.in(1, 12);
+    const int arrivals_percent = static_cast<int>(random_.one_of<int64_t>({5, 25, 90}));
     int64_t num_steps = 0;
     while (std::ssize(jobs_) < num_jobs || engine_.scheduler().has_work()) {
-      if (std::ssize(jobs_) < num_jobs && random_.chance(25)) add_job();
+      if (std::ssize(jobs_) < num_jobs && random_.chance(arrivals_percent)) add_job();
       maybe_cancel();
       if (!engine_.begin_step(/*prefill_tokens_per_ms=*/static_cast<double>(random_.in(0, 30)))) {
-        ASSERT_FALSE(engine_.scheduler().has_work()) << "stuck";
+        ASSERT_FALSE(engine_.scheduler().has_work()) << "stuck: " << description();
         continue;
       }
       maybe_cancel();
@@ -106,9 +113,19 @@ class History {
   }
 
  private:
+  std::string description() {
+    cache::CacheMemory& memory = engine_.scheduler().memory();
+    return fmt::format(
+        "{} layout, page {}, caching {}, {} pages ({} free), {} slots ({} free), {} rows, budget {}",
+        to_string(trace_.model.layout), trace_.model.page_tokens, trace_.model.prefix_caching,
+        memory.pages().num_pages(), memory.pages().num_free(), memory.states().num_pages(),
+        memory.states().num_free(), trace_.options.max_num_seqs, trace_.options.max_num_batched_tokens);
+  }
+
   void add_job() {
     const SeqId id = std::ssize(jobs_);
-    Job job{.prompt = random_prompt(random_), .max_new_tokens = random_.in(1, 40)};
+    Job job{.prompt = random_prompt(random_),
+            .max_new_tokens = random_.chance(30) ? random_.in(1, 20) : random_.in(1, kMaxAnswer)};
     const Admission admission = engine_.scheduler().add({.id = id,
                                                          .prompt = job.prompt,
                                                          .max_new_tokens = job.max_new_tokens,
@@ -119,7 +136,7 @@ class History {
   }
 
   void maybe_cancel() {
-    if (jobs_.empty() || !random_.chance(2)) return;
+    if (jobs_.empty() || !random_.chance(1)) return;
     const SeqId id = random_.in(0, std::ssize(jobs_) - 1);
     if (engine_.scheduler().cancel(id)) jobs_[static_cast<size_t>(id)].cancelled = true;
   }
@@ -156,8 +173,8 @@ TEST(RandomTraces, EveryAnswerIsThatOfItsSoloRun) {
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
   // The histories must reach what they are about.
-  EXPECT_GT(totals.num_swap_outs, 1000);
-  EXPECT_GT(totals.num_replays, 1000);
+  EXPECT_GT(totals.num_swap_outs, 500);
+  EXPECT_GT(totals.num_replays, 500);
   EXPECT_GT(totals.num_cached_tokens, 100000);
 }
 

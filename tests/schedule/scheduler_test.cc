@@ -169,6 +169,20 @@ TEST(Scheduler, DecodesAndPrefillTakeTurnsInASmallBudget) {
   engine.run_all();
 }
 
+TEST(Scheduler, WhatWasKeptForAPrefillThatIsGoneGoesToTheDecodes) {
+  SimulatedEngine engine({}, {.num_pages = 100}, {.max_num_seqs = 4, .max_num_batched_tokens = 64});
+  engine.scheduler().add(request(1, talkative_prompt(10, 60), 60));
+  engine.step();
+  engine.scheduler().add(request(2, prompt_of(300), 5));
+  engine.begin_step();
+  EXPECT_EQ(ids(engine.plan()), std::vector<SeqId>{1});
+  engine.finish_step();
+  engine.scheduler().cancel(2);
+  EXPECT_TRUE(engine.begin_step());
+  EXPECT_EQ(ids(engine.plan()), std::vector<SeqId>{1});
+  engine.finish_step();
+}
+
 // ---- Order.
 
 TEST(Scheduler, FirstComeFirstServed) {
