@@ -1,0 +1,24 @@
+// Looking for tags in text that is still arriving.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+namespace longspan::text {
+
+// kMore: the text ends before it can be said.
+enum class Match : uint8_t { kNo, kYes, kMore };
+
+inline constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+// Does the text start with the tag? At the end of the stream there is no kMore.
+Match starts_with_tag(std::string_view text, std::string_view tag, bool at_end);
+
+// Does the text, after white space, start with one of the tags?
+Match starts_with_any(std::string_view text, std::initializer_list<std::string_view> tags, bool at_end);
+
+// Length of the longest end of the text that one of the tags may begin with.
+size_t partial_tag_size(std::string_view text, std::initializer_list<std::string_view> tags);
+
+}  // namespace longspan::text

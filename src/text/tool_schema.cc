@@ -1,0 +1,180 @@
+#include "text/tool_schema.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+#include "text/jinja/json.h"
+#include "text/jinja/parser.h"
+#include "text/jinja/strings.h"
+#include "text/utf8.h"
+
+namespace longspan::text {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ParameterType {
+  std::string name = "string";
+  bool nullable = false;
+};
+
+void add_type(const Json& name, ParameterType& type, bool& found) {
+  if (!name.is_string()) return;
+  if (name == "null") {
+    type.nullable = true;
+  } else if (!found) {
+    type.name = jinja::lower(name.get<std::string>());
+    found = true;
+  }
+}
+
+// The first type that is not null, of `type` (a name or a list) or of anyOf and oneOf, one level deep.
+ParameterType type_of(const Json& schema) {
+  ParameterType type;
+  bool found = false;
+  const auto visit = [&](const Json& part) {
+    if (!part.is_object()) return;
+    const Json name = part.value("type", Json());
+    if (name.is_array())
+      for (const Json& one : name) add_type(one, type, found);
+    add_type(name, type, found);
+    const bool is_container = part.contains("properties") || part.contains("items");
+    if (name.is_null() && is_container) add_type(part.contains("items") ? "array" : "object", type, found);
+  };
+  visit(schema);
+  for (const char* key : {"anyOf", "oneOf"})
+    if (schema.is_object() && schema.contains(key) && schema[key].is_array())
+      for (const Json& option : schema[key]) visit(option);
+  return type;
+}
+
+bool starts_with_any_of(std::string_view name, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+std::optional<Json> parse_integer(std::string_view text) {
+  text = jinja::strip(text);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  int64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<Json> parse_number(std::string_view text) {
+  if (auto integer = parse_integer(text)) return integer;
+  text = jinja::strip(text);
+  double number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (number == std::floor(number) && std::abs(number) <= kExact) return static_cast<int64_t>(number);
+  return number;
+}
+
+// None for what is not JSON or too deep: writing a value recurses over it.
+std::optional<Json> parse_json_value(std::string_view text) {
+  constexpr int kMaxDepth = 128;
+  bool too_deep = false;
+  const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
+    return !(too_deep |= depth > kMaxDepth);
+  };
+  Json parsed = Json::parse(text, check_depth, /*allow_exceptions=*/false);
+  if (too_deep || parsed.is_discarded()) return std::nullopt;
+  return parsed;
+}
+
+// A literal of Python has the form of a template expression without names and calls.
+std::optional<Json> literal(const jinja::Expr& expr) {
+  if (const auto* node = std::get_if<jinja::Literal>(&expr.node)) {
+    jinja::Budget budget{jinja::Limits{}};
+    return parse_json_value(jinja::to_json(node->value, {}, budget));
+  }
+  if (const auto* node = std::get_if<jinja::ListDisplay>(&expr.node)) {
+    Json list = Json::array();
+    for (const auto& item : node->items) {
+      auto value = literal(*item);
+      if (!value) return std::nullopt;
+      list.push_back(*std::move(value));
+    }
+    return list;
+  }
+  if (const auto* node = std::get_if<jinja::DictDisplay>(&expr.node)) {
+    Json object = Json::object();
+    for (const auto& [key, item] : node->entries) {
+      const auto name = literal(*key);
+      auto value = literal(*item);
+      if (!name || !value) return std::nullopt;
+      object[name->is_string() ? name->get<std::string>() : name->dump()] = *std::move(value);
+    }
+    return object;
+  }
+  const auto* sign = std::get_if<jinja::Unary>(&expr.node);
+  if (!sign || sign->op != jinja::UnaryOp::kNegative) return std::nullopt;
+  const auto value = literal(*sign->operand);
+  if (!value || !value->is_number()) return std::nullopt;
+  return value->is_number_integer() ? Json(-value->get<int64_t>()) : Json(-value->get<double>());
+}
+
+std::optional<Json> parse_python(std::string_view text) {
+  try {
+    const jinja::Body body = jinja::parse(jinja::Text("{{ " + replace_invalid_utf8(text) + " }}"));
+    const auto* print = body.size() == 1 ? std::get_if<jinja::Print>(&body[0].node) : nullptr;
+    return print ? literal(*print->value) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Json> parse_structure(std::string_view text) {
+  auto parsed = parse_json_value(text);
+  return parsed ? parsed : parse_python(text);
+}
+
+}  // namespace
+
+ToolSchema::ToolSchema(const Json& tools) {
+  if (!tools.is_array()) return;
+  for (const Json& tool : tools) {
+    if (!tool.is_object()) continue;
+    const Json function = tool.value("function", tool);
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) continue;
+    const Json parameters = function.value("parameters", Json());
+    Json properties = parameters.is_object() ? parameters.value("properties", Json()) : Json();
+    if (!properties.is_object()) properties = nullptr;
+    parameters_[function["name"].get<std::string>()] = std::move(properties);
+  }
+}
+
+bool ToolSchema::may_have_parameter(std::string_view tool, std::string_view parameter) const {
+  const auto at = parameters_.find(std::string(tool));
+  return at == parameters_.end() || at->second.is_null() || at->second.contains(std::string(parameter));
+}
+
+Json ToolSchema::value(std::string_view tool, std::string_view parameter, std::string_view text) const {
+  const auto at = parameters_.find(std::string(tool));
+  const std::string key(parameter);
+  if (at == parameters_.end() || !at->second.is_object() || !at->second.contains(key))
+    return std::string(text);
+  const ParameterType type = type_of(at->second[key]);
+  const std::string_view trimmed = jinja::strip(text);
+  if (type.nullable && (trimmed == "null" || trimmed == "None")) return nullptr;
+  std::optional<Json> value;
+  if (starts_with_any_of(type.name, {"int", "uint", "long", "short", "unsigned"})) {
+    value = parse_integer(text);
+  } else if (starts_with_any_of(type.name, {"num", "float", "double"})) {
+    value = parse_number(text);
+  } else if (type.name.starts_with("bool")) {
+    value = jinja::lower(trimmed) == "true";
+  } else if (starts_with_any_of(type.name, {"object", "array", "dict", "list"})) {
+    value = parse_structure(text);
+  }
+  return value ? *std::move(value) : Json(std::string(text));
+}
+
+}  // namespace longspan::text
