@@ -53,10 +53,12 @@ bool JsonField::boolean() const {
   return value_->get<bool>();
 }
 
+bool is_token_id(const nlohmann::json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{kMaxTokenId};
+}
+
 int32_t JsonField::id() const {
-  if (!value_->is_number_unsigned() || value_->get<uint64_t>() > uint64_t{kMaxTokenId}) {
-    invalid(fmt::format("a token id, 0 to {}", kMaxTokenId));
-  }
+  if (!is_token_id(*value_)) invalid(fmt::format("a token id, 0 to {}", kMaxTokenId));
   return value_->get<int32_t>();
 }
 

@@ -42,6 +42,8 @@ class JsonField final {
   std::string path_;  // "model.merges[3]"; empty for the root
 };
 
+bool is_token_id(const nlohmann::json& value);
+
 // Throws kInvalid with the name and the byte offset when the text is not JSON.
 nlohmann::json parse_json(std::string_view text, std::string_view file_name);
 

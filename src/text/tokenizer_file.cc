@@ -107,8 +107,8 @@ IdOfSpelling read_vocabulary(const JsonField& vocabulary) {
   ids.reserve(vocabulary.object().size());
   spellings.reserve(vocabulary.object().size());
   for (const auto& [spelling, value] : vocabulary.object().items()) {
-    const int32_t id = value.is_number_unsigned() ? JsonField(value, "").id() : -1;
-    if (id < 0) vocabulary.required(spelling.c_str()).invalid("a token id");
+    if (!is_token_id(value)) vocabulary.required(spelling.c_str()).id();  // throws
+    const auto id = value.get<int32_t>();
     const auto [it, is_new] = spellings.emplace(id, spelling);
     if (!is_new)
       vocabulary.required(spelling.c_str()).invalid(fmt::format("an id that '{}' does not have", it->second));
