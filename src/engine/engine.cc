@@ -302,6 +302,7 @@ void Engine::update_status() {
   EngineStatus& status = inbox_->status;
   status.schedule = schedule;
   status.pages = pages;
+  status.dispatch = dispatcher_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;
   status.prefill_tokens_per_second = prefill_tokens_per_ms_ * 1000;

@@ -13,6 +13,7 @@
 
 #include "cache/page_plan.h"
 #include "engine/cache_storage.h"
+#include "engine/dispatch.h"
 #include "engine/input_batch.h"
 #include "engine/response.h"
 #include "engine/sampler.h"
@@ -42,6 +43,7 @@ struct EngineOptions {
   int64_t max_waiting = 256;              // requests that may queue
   size_t cache_bytes = 0;                 // 0: what max_num_seqs need, at most half of the free memory
   cache::PagePlanOptions pages;
+  DispatchConfig dispatch;
   std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;
 };
 
@@ -55,6 +57,7 @@ struct EngineInfo {
   std::string dtype_reason;
   cache::PagePlan page_plan;
   cache::MemoryPlan memory;
+  AttentionTraits attention;
   int64_t max_model_len = 0;
   size_t weight_bytes = 0;
   size_t cache_bytes = 0;
@@ -68,6 +71,7 @@ struct EngineStatus {
   double stalled_seconds = 0;  // of the step under way
   schedule::SchedulerStats schedule;
   cache::PoolStats pages;
+  DispatchCounters dispatch;
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
   int64_t num_non_finite = 0;            // requests ended by NaN logits
@@ -125,6 +129,7 @@ class Engine final {
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<CacheStorage> storage_;
   std::unique_ptr<schedule::Scheduler> scheduler_;
+  std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<InputBatch> batch_;
   std::unique_ptr<Sampler> sampler_;
   std::function<void(Index, const TensorView&)> layer_tap_;

@@ -11,8 +11,10 @@ TensorView first(const Buffer& buffer, int32_t count) { return buffer.view().row
 
 }  // namespace
 
-InputBatch::InputBatch(const cache::PagePlan& plan, int64_t max_tokens, int64_t max_seqs)
+InputBatch::InputBatch(const cache::PagePlan& plan, int64_t max_tokens, int64_t max_seqs,
+                       Dispatcher& dispatcher)
     : plan_(plan),
+      dispatcher_(dispatcher),
       token_ids_(DType::kI32, {max_tokens}),
       positions_(DType::kI32, {max_tokens}),
       query_start_loc_(DType::kI32, {max_seqs + 1}),
@@ -76,12 +78,27 @@ void InputBatch::finish(const schedule::StepPlan& step, schedule::Scheduler& sch
                   .num_seqs = num_seqs_,
                   .num_decode_seqs = step.num_decode_seqs};
   inputs_.logit_rows = first(logit_rows_, num_logits_);
+  choose_paths(step);
+}
+
+// One run for all decode rows, one for all prompt chunks.
+void InputBatch::choose_paths(const schedule::StepPlan& step) {
   inputs_.attention_runs.clear();
-  if (step.num_decode_seqs > 0)
-    inputs_.attention_runs.push_back({ops::AttentionPath::kPageContiguousDecode, 0, step.num_decode_seqs});
-  if (num_seqs_ > step.num_decode_seqs)
+  const auto shape_of = [&](int32_t first_seq, int32_t end_seq) {
+    AttentionShape shape{.num_seqs = end_seq - first_seq,
+                         .q_len = step.seqs[static_cast<size_t>(first_seq)].q_len};
+    for (int32_t seq = first_seq; seq < end_seq; ++seq) {
+      shape.max_q_len = std::max<int64_t>(shape.max_q_len, step.seqs[static_cast<size_t>(seq)].q_len);
+      shape.kv_len = std::max<int64_t>(shape.kv_len, ints(seq_lens_)[seq]);
+    }
+    return shape;
+  };
+  const int32_t num_decode = step.num_decode_seqs;
+  if (num_decode > 0)
+    inputs_.attention_runs.push_back({dispatcher_.decode_path(shape_of(0, num_decode)), 0, num_decode});
+  if (num_seqs_ > num_decode)
     inputs_.attention_runs.push_back(
-        {ops::AttentionPath::kVendorPrefill, step.num_decode_seqs, num_seqs_ - step.num_decode_seqs});
+        {dispatcher_.prefill_path(shape_of(num_decode, num_seqs_)), num_decode, num_seqs_ - num_decode});
 }
 
 }  // namespace longspan::engine

@@ -6,6 +6,7 @@
 
 #include "cache/page_plan.h"
 #include "core/buffer.h"
+#include "engine/dispatch.h"
 #include "model/step.h"
 #include "schedule/scheduler.h"
 
@@ -13,7 +14,7 @@ namespace longspan::engine {
 
 class InputBatch final {
  public:
-  InputBatch(const cache::PagePlan& plan, int64_t max_tokens, int64_t max_seqs);
+  InputBatch(const cache::PagePlan& plan, int64_t max_tokens, int64_t max_seqs, Dispatcher& dispatcher);
 
   // Rows of `all_logits` sequences get logits for every token of their chunk, others for the last one where
   // the plan samples. Borrows the scheduler's block tables: valid until its next plan_step().
@@ -32,8 +33,10 @@ class InputBatch final {
   void begin(const schedule::StepPlan& step);
   void add(const schedule::PlannedSeq& seq, bool all_logits);
   void finish(const schedule::StepPlan& step, schedule::Scheduler& scheduler);
+  void choose_paths(const schedule::StepPlan& step);
 
   cache::PagePlan plan_;
+  Dispatcher& dispatcher_;
   Buffer token_ids_;           // i32 [max_tokens]
   Buffer positions_;           // i32 [max_tokens]
   Buffer query_start_loc_;     // i32 [max_seqs + 1]

@@ -109,8 +109,14 @@ void Engine::plan_memory(const EngineOptions& options) {
                                  .max_model_len = info_.max_model_len,
                                  .max_waiting = options.max_waiting,
                                  .max_decode_stall_ms = options.max_decode_stall_ms});
-  batch_ =
-      std::make_unique<InputBatch>(info_.page_plan, options.max_num_batched_tokens, options.max_num_seqs);
+  info_.attention = {.dtype = info_.dtype,
+                     .head_dim = info_.config.head_dim,
+                     .num_q_heads = info_.config.num_q_heads,
+                     .num_kv_heads = info_.config.num_kv_heads,
+                     .page_tokens = info_.page_plan.page_tokens};
+  dispatcher_ = std::make_unique<Dispatcher>(options.dispatch, info_.attention);
+  batch_ = std::make_unique<InputBatch>(info_.page_plan, options.max_num_batched_tokens,
+                                        options.max_num_seqs, *dispatcher_);
   sampler_ = std::make_unique<Sampler>(info_.config.vocab_size);
   sampled_.reserve(static_cast<size_t>(options.max_num_seqs));
   const model::StepLimits limits{.max_tokens = options.max_num_batched_tokens, .max_logits = kLogitRows};
@@ -158,6 +164,17 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
       info.memory.num_state_slots > 0 ? fmt::format(" and {} state slots", info.memory.num_state_slots) : "",
       format_bytes(info.cache_bytes), format_count(static_cast<size_t>(info.memory.num_tokens)),
       info.memory.concurrency, format_count(static_cast<size_t>(info.max_model_len))));
+  const AttentionShape example{.num_seqs = 1,
+                               .q_len = options.dispatch.vendor_prefill_max_q,
+                               .max_q_len = options.dispatch.vendor_prefill_max_q};
+  std::string verdict = "gate open";
+  for (const GateCondition& condition : vendor_prefill_gate(options.dispatch, info.attention, example))
+    if (!condition.holds) {
+      verdict = fmt::format("closed: {}, need {}", condition.got, condition.required);
+      break;
+    }
+  lines.push_back(fmt::format("paths       unified; page_contiguous_decode {}; vendor_prefill {}",
+                              options.dispatch.page_contiguous_decode ? "on" : "off", verdict));
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));
