@@ -60,18 +60,20 @@ HWY_INLINE void score_keys(const Segment<T>& segment, const KvRun<T>& run, Index
 }
 
 // o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i. The last vector has `count`
-// elements.
+// elements. The same part of `next`, rows of K to be read soon, is fetched meanwhile.
 template <int kHeads, int kVectors, class T>
-HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, Index d, Index count,
-                           const float* p) {
+HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, const KvRun<T>& next, Index d,
+                           Index count, const float* p) {
+  const Index row_stride = segment.kv.row_stride();
   float* o = segment.o + d;
-  const T* v = run.v + d;
   Vec sums[kHeads][kVectors];
   for (int h = 0; h < kHeads; ++h)
     for (int c = 0; c < kVectors; ++c) sums[h][c] = load(o + h * segment.stride + c * lanes());
-  for (Index i = 0; i < run.count; ++i, v += segment.kv.row_stride()) {
+  for (Index i = 0; i < run.count; ++i) {
+    if (i < next.count) prefetch_row(next.k + i * row_stride + d, kVectors * lanes());
     Vec values[kVectors];
-    for (int c = 0; c < kVectors; ++c) values[c] = load_up_to(v + c * lanes(), count);
+    for (int c = 0; c < kVectors; ++c)
+      values[c] = load_up_to(run.v + i * row_stride + d + c * lanes(), count);
     for (int h = 0; h < kHeads; ++h) {
       const Vec weight = set(p[h * kBlockKeys + i]);
       for (int c = 0; c < kVectors; ++c) sums[h][c] = hn::MulAdd(weight, values[c], sums[h][c]);
@@ -82,12 +84,14 @@ HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, Index
 }
 
 template <int kHeads, class T>
-HWY_INLINE void value_run(const Segment<T>& segment, const KvRun<T>& run, const float* p) {
+HWY_INLINE void value_run(const Segment<T>& segment, const KvRun<T>& run, const KvRun<T>& next,
+                          const float* p) {
   constexpr int kVectors = std::clamp(kAccumulators / kHeads, 1, 4);
   Index d = 0;
   for (; d + kVectors * lanes() <= segment.head_dim; d += kVectors * lanes())
-    add_values<kHeads, kVectors>(segment, run, d, lanes(), p);
-  for (; d < segment.head_dim; d += lanes()) add_values<kHeads, 1>(segment, run, d, segment.head_dim - d, p);
+    add_values<kHeads, kVectors>(segment, run, next, d, lanes(), p);
+  for (; d < segment.head_dim; d += lanes())
+    add_values<kHeads, 1>(segment, run, next, d, segment.head_dim - d, p);
 }
 
 // Scores, softmax step and weighted sum of one block of keys.
@@ -109,7 +113,10 @@ HWY_INLINE void attend_block(const Segment<T>& segment, Index begin, Index end) 
   }
   for (Index position = begin; position < end; position += run.count) {
     run = segment.kv.run(position, std::min(end, position + segment.max_run));
-    value_run<kHeads>(segment, run, p + (position - begin));
+    const Index ahead = position + kBlockKeys;
+    KvRun<T> next;
+    if (ahead < segment.end) next = segment.kv.run(ahead, std::min(segment.end, ahead + run.count));
+    value_run<kHeads>(segment, run, next, p + (position - begin));
   }
 }
 
