@@ -4,7 +4,6 @@ add_library(longspan_options INTERFACE)
 target_include_directories(longspan_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(longspan_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                                                   -ffp-contract=off -fno-math-errno)
 if(LONGSPAN_SANITIZE)
   target_compile_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE} -fno-omit-frame-pointer
