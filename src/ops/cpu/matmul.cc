@@ -103,7 +103,7 @@ void multiply(const Context& context, const Matmul& args) {
   const Index num_rows = args.x.dim(0);
   const BlockSize block =
       block_size(num_rows, weight.out_features, weight.column_bytes(), context.pool.num_threads());
-  const Index row_tasks = num_rows == 0 ? 0 : num_blocks(num_rows, block.rows);
+  const Index row_tasks = num_blocks(num_rows, block.rows);
   const Index col_tasks = num_blocks(weight.out_features, block.cols);
   context.scratch.reserve(static_cast<size_t>(kRowsAtOnce * block.cols) * sizeof(float));
 
@@ -200,6 +200,7 @@ std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView>
 }
 
 void matmul(const Context& context, const Matmul& args) {
+  if (args.x.dim(0) == 0) return;
   const MatrixUnit& unit = chosen_kernels().matrix_unit;
   if (args.x.dtype == DType::kF32)
     multiply<float>(context, args);
