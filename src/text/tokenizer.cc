@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "text/byte_alphabet.h"
 #include "text/nfc.h"
 #include "text/text_file.h"
 #include "text/tokenizer_file.h"
@@ -13,15 +14,20 @@
 namespace longspan::text {
 namespace {
 
-// The added tokens of both files. Where they disagree about an id, the configuration wins.
+// The added tokens of both files, by id. Where they disagree about an id, the configuration wins.
 std::vector<AddedToken> merge_added_tokens(const TokenizerFile& file, const TokenizerConfig& config,
                                            std::string_view config_name) {
   std::map<int32_t, AddedToken> by_id;
   for (const AddedToken& token : file.added_tokens) by_id[token.id] = token;
   for (const AddedToken& token : config.added_tokens) by_id[token.id] = token;
 
-  std::unordered_map<int32_t, const TokenizerFile::Token*> vocabulary;
-  for (const auto& token : file.vocabulary) vocabulary.emplace(token.id, &token);
+  for (const auto& known : file.vocabulary) {
+    const auto it = by_id.find(known.id);
+    if (it == by_id.end() || it->second.content == known.bytes) continue;
+    if (bytes_of_spelling(it->second.content) == known.bytes) continue;  // spelled as in model.vocab
+    fail(ErrorKind::kInvalid, "{}: added_tokens_decoder.{}: got '{}', need '{}' of the vocabulary",
+         config_name, known.id, it->second.content, known.bytes);
+  }
   std::unordered_map<std::string_view, int32_t> ids;
   std::vector<AddedToken> merged;
   for (const auto& [id, token] : by_id) {
@@ -30,11 +36,6 @@ std::vector<AddedToken> merge_added_tokens(const TokenizerFile& file, const Toke
       fail(ErrorKind::kInvalid, "{}: added_tokens_decoder: got '{}' with ids {} and {}, need one id",
            config_name, token.content, other->second, id);
     }
-    const auto known = vocabulary.find(id);
-    if (known != vocabulary.end() && known->second->bytes != token.content) {
-      fail(ErrorKind::kInvalid, "{}: added_tokens_decoder.{}: got '{}', need '{}' of the vocabulary",
-           config_name, id, token.content, known->second->bytes);
-    }
     merged.push_back(token);
   }
   return merged;
@@ -42,15 +43,16 @@ std::vector<AddedToken> merge_added_tokens(const TokenizerFile& file, const Toke
 
 std::vector<Vocabulary::Entry> vocabulary_entries(const TokenizerFile& file,
                                                   const std::vector<AddedToken>& added_tokens) {
+  std::map<int32_t, Vocabulary::Entry> added;
+  for (const auto& token : added_tokens)
+    added.insert({token.id, {token.id, token.content, /*is_mergeable=*/false}});
   std::vector<Vocabulary::Entry> entries;
-  std::unordered_set<int32_t> known;
+  entries.reserve(file.vocabulary.size() + added.size());
   for (const auto& token : file.vocabulary) {
     entries.push_back({token.id, token.bytes, token.is_mergeable});
-    known.insert(token.id);
+    added.erase(token.id);
   }
-  for (const auto& token : added_tokens) {
-    if (!known.contains(token.id)) entries.push_back({token.id, token.content, /*is_mergeable=*/false});
-  }
+  for (const auto& [id, entry] : added) entries.push_back(entry);
   return entries;
 }
 

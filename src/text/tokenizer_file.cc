@@ -98,23 +98,26 @@ void check_model_options(const JsonField& model) {
   }
 }
 
-using IdOfSpelling = std::unordered_map<std::string_view, int32_t>;
+// `model.vocab` both ways. Borrows the spellings from the document.
+struct Spellings {
+  std::unordered_map<std::string_view, int32_t> id_of;
+  std::unordered_map<int32_t, std::string_view> of_id;
+};
 
-// Borrows the spellings from the document.
-IdOfSpelling read_vocabulary(const JsonField& vocabulary) {
-  IdOfSpelling ids;
-  std::unordered_map<int32_t, std::string_view> spellings;
-  ids.reserve(vocabulary.object().size());
-  spellings.reserve(vocabulary.object().size());
+Spellings read_vocabulary(const JsonField& vocabulary) {
+  Spellings spellings;
+  spellings.id_of.reserve(vocabulary.object().size());
+  spellings.of_id.reserve(vocabulary.object().size());
   for (const auto& [spelling, value] : vocabulary.object().items()) {
     if (!is_token_id(value)) vocabulary.required(spelling.c_str()).id();  // throws
     const auto id = value.get<int32_t>();
-    const auto [it, is_new] = spellings.emplace(id, spelling);
-    if (!is_new)
+    const auto [it, is_new] = spellings.of_id.emplace(id, spelling);
+    if (!is_new) {
       vocabulary.required(spelling.c_str()).invalid(fmt::format("an id that '{}' does not have", it->second));
-    ids.emplace(spelling, id);
+    }
+    spellings.id_of.emplace(spelling, id);
   }
-  return ids;
+  return spellings;
 }
 
 // "left right" or ["left", "right"].
@@ -132,7 +135,7 @@ std::pair<std::string_view, std::string_view> read_pair(const JsonField& merges,
   merges.element(idx).invalid("\"left right\" or [\"left\", \"right\"]");
 }
 
-std::vector<Merge> read_merges(const JsonField& merges, const IdOfSpelling& ids) {
+std::vector<Merge> read_merges(const JsonField& merges, const Spellings& spellings) {
   std::vector<Merge> result;
   result.reserve(merges.array().size());
   std::string merged;
@@ -140,8 +143,8 @@ std::vector<Merge> read_merges(const JsonField& merges, const IdOfSpelling& ids)
     const auto [left, right] = read_pair(merges, i);
     merged.assign(left).append(right);
     const auto id_of = [&](std::string_view spelling) {
-      const auto it = ids.find(spelling);
-      if (it == ids.end())
+      const auto it = spellings.id_of.find(spelling);
+      if (it == spellings.id_of.end())
         merges.element(i).invalid(fmt::format("tokens of the vocabulary, which lacks '{}'", spelling));
       return it->second;
     };
@@ -150,11 +153,11 @@ std::vector<Merge> read_merges(const JsonField& merges, const IdOfSpelling& ids)
   return result;
 }
 
-std::vector<TokenizerFile::Token> tokens_with_bytes(const JsonField& vocabulary, const IdOfSpelling& ids) {
+std::vector<TokenizerFile::Token> tokens_with_bytes(const JsonField& vocabulary, const Spellings& spellings) {
   std::vector<TokenizerFile::Token> tokens;
-  tokens.reserve(ids.size());
+  tokens.reserve(spellings.of_id.size());
   std::vector<bool> has_byte(256);
-  for (const auto& [spelling, id] : ids) {
+  for (const auto& [id, spelling] : spellings.of_id) {
     auto bytes = bytes_of_spelling(spelling);
     const bool is_mergeable = bytes.has_value();
     if (bytes && bytes->size() == 1) has_byte[static_cast<uint8_t>((*bytes)[0])] = true;
@@ -166,29 +169,26 @@ std::vector<TokenizerFile::Token> tokens_with_bytes(const JsonField& vocabulary,
   return tokens;
 }
 
-std::vector<AddedToken> read_added_tokens(const JsonField& document, const IdOfSpelling& ids) {
+// Takes the spellings by value: added tokens join them, so that no id or content comes twice.
+std::vector<AddedToken> read_added_tokens(const JsonField& document, Spellings spellings) {
   std::vector<AddedToken> tokens;
   const auto list = document.optional("added_tokens");
   if (!list) return tokens;
-  std::unordered_map<int32_t, std::string_view> spellings;
-  for (const auto& [spelling, id] : ids) spellings.emplace(id, spelling);
-  std::unordered_set<std::string> contents;
+  std::unordered_set<std::string_view> contents;
   for (size_t i = 0; i < list->array().size(); ++i) {
     const JsonField entry = list->element(i);
-    AddedToken token = read_added_token(entry, entry.required("id").id());
-    const auto known_id = ids.find(token.content);
-    if (known_id != ids.end() && known_id->second != token.id) {
-      entry.required("id").invalid(
-          fmt::format("{}, the id of this content in model.vocab", known_id->second));
+    const JsonField content = entry.required("content");
+    const JsonField id = entry.required("id");
+    if (!contents.insert(content.string()).second) content.invalid("a content that no other has");
+    const auto known_id = spellings.id_of.find(content.string());
+    if (known_id != spellings.id_of.end() && known_id->second != id.id()) {
+      id.invalid(fmt::format("{}, the id of this content in model.vocab", known_id->second));
     }
-    const auto known = spellings.try_emplace(token.id, entry.required("content").string());
-    const bool is_vocabulary_token = known_id != ids.end();
-    if (!known.second && !is_vocabulary_token) {
-      entry.required("id").invalid(fmt::format("an id that '{}' does not have", known.first->second));
+    const auto [known, is_new] = spellings.of_id.emplace(id.id(), content.string());
+    if (!is_new && known->second != content.string()) {
+      id.invalid(fmt::format("an id that '{}' does not have", known->second));
     }
-    if (!contents.insert(token.content).second)
-      entry.required("content").invalid("a content that no other has");
-    tokens.push_back(std::move(token));
+    tokens.push_back(read_added_token(entry, id.id()));
   }
   return tokens;
 }
@@ -203,15 +203,15 @@ TokenizerFile parse_tokenizer_file(std::string_view json, std::string_view file_
   check_post_processor(document);
   check_decoder(document);
   const JsonField vocabulary = model.required("vocab");
-  const IdOfSpelling ids = read_vocabulary(vocabulary);
+  Spellings spellings = read_vocabulary(vocabulary);
   return {
       .nfc = read_normalizer(document),
       .splits = read_pre_tokenizer(document),
-      .vocabulary = tokens_with_bytes(vocabulary, ids),
-      .merges = read_merges(model.required("merges"), ids),
+      .vocabulary = tokens_with_bytes(vocabulary, spellings),
+      .merges = read_merges(model.required("merges"), spellings),
       .whole_words =
           model.flag("ignore_merges", false) ? Bpe::WholeWords::kAlways : Bpe::WholeWords::kIfMerged,
-      .added_tokens = read_added_tokens(document, ids),
+      .added_tokens = read_added_tokens(document, std::move(spellings)),
   };
 }
 

@@ -164,6 +164,17 @@ TEST(Tokenizer, ConfigurationWinsAndReachesFurther) {
   EXPECT_EQ(tokenizer.decode(Ids{305}, Decoding::kKeepSpecial), "") << "an id in a gap";
 }
 
+// The file's vocabulary spells a blank as U+0120: an added token spelled so keeps the bytes of the
+// vocabulary.
+TEST(Tokenizer, AnAddedTokenMayAlsoBeInTheVocabulary) {
+  nlohmann::json document = small_tokenizer({{" ", "a"}});
+  document["added_tokens"] = {added_token(256, "\u0120a", /*special=*/true)};
+  const Tokenizer tokenizer = Tokenizer::parse(document.dump());
+  EXPECT_EQ(tokenizer.token_bytes(256), " a");
+  EXPECT_EQ(tokenizer.encode("\u0120a", SpecialTokens::kParse), Ids{256});
+  EXPECT_TRUE(tokenizer.is_special(256));
+}
+
 TEST(Tokenizer, ConfigurationThatContradictsTheVocabulary) {
   const std::string document = small_tokenizer({{"a", "b"}}).dump();
   for (const char* config :
