@@ -15,45 +15,62 @@
 HWY_BEFORE_NAMESPACE();
 namespace longspan::ops::cpu::HWY_NAMESPACE {
 
-// The inputs of one output row: inputs[j] meets tap j. nullptr reads as zeros (before position 0).
-template <class T>
-using ConvInputs = std::array<const T*, kMaxConvKernel>;
+constexpr Index kRowsTogether = 4;
 
-// out[c] = silu(sum_j taps[j][c] inputs[j][c]) for num_channels channels. kTaps 0: `num_taps` decides.
-template <class T, int kTaps>
-void conv_row(const ConvInputs<T>& inputs, const float* taps, Index num_taps, Index num_channels, T* out) {
+// The input rows under some neighbouring outputs: rows[i + j] meets tap j of output i. nullptr reads as zeros
+// (before position 0).
+template <class T>
+using ConvInputs = std::array<const T*, kMaxConvKernel + kRowsTogether - 1>;
+
+// out_i[c] = silu(sum_j taps[j][c] inputs[i + j][c]) for kRows rows. kTaps 0: `num_taps` decides.
+template <class T, Index kTaps, Index kRows>
+void conv_block(const ConvInputs<T>& inputs, const float* taps, Index num_taps, Index num_channels, T* out,
+                Index out_stride) {
   if constexpr (kTaps > 0) num_taps = kTaps;
   for_each_vector(num_channels, [&](Index c, auto extent) HWY_ATTR {
-    Vec sum = hn::Zero(F32());
-    for (Index j = 0; j < num_taps; ++j) {
-      const T* input = inputs[static_cast<size_t>(j)];
-      if (input != nullptr) sum = hn::MulAdd(load(taps + j * kConvBlock + c), load(input + c, extent), sum);
+    Vec sum[kRows];
+    HWY_UNROLL(4)
+    for (Index i = 0; i < kRows; ++i) sum[i] = hn::Zero(F32());
+    HWY_UNROLL(7)
+    for (Index row = 0; row < num_taps + kRows - 1; ++row) {
+      const T* input = inputs[static_cast<size_t>(row)];
+      if (input == nullptr) continue;
+      const Vec x = load(input + c, extent);
+      HWY_UNROLL(4)
+      for (Index i = 0; i < kRows; ++i)
+        if (row >= i && row - i < num_taps)
+          sum[i] = hn::MulAdd(load(taps + (row - i) * kConvBlock + c), x, sum[i]);
     }
-    store(silu(sum), out + c, extent);
+    HWY_UNROLL(4)
+    for (Index i = 0; i < kRows; ++i) store(silu(sum[i]), out + i * out_stride + c, extent);
   });
 }
 
-// Rows begin .. end (of one sequence), channels first_channel .. + num_channels, taps [conv_kernel,
-// kConvBlock].
+// Rows span.begin .. span.end, channels first_channel .. + num_channels, taps [conv_kernel, kConvBlock].
 template <class T>
 void conv_rows_of(const CausalConv& args, const ConvSpan& span, Index first_channel, Index num_channels,
                   const float* taps) {
   const Index num_taps = args.state.conv_kernel;
   const T* x = args.x.as<const T>() + first_channel;
+  T* out = args.out.as<T>() + first_channel;
   const T* history = static_cast<const T*>(span.history) + first_channel;
-  const auto kernel = num_taps == 4 ? conv_row<T, 4> : conv_row<T, 0>;
+  const auto together = num_taps == 4 ? conv_block<T, 4, kRowsTogether> : conv_block<T, 0, kRowsTogether>;
+  const auto single = num_taps == 4 ? conv_block<T, 4, 1> : conv_block<T, 0, 1>;
   ConvInputs<T> inputs{};
-  for (Index row = span.begin; row < span.end; ++row) {
-    for (Index j = 0; j < num_taps; ++j) {
-      const Index token = row - span.first_row - (num_taps - 1) + j;  // in this step's chunk
+  for (Index row = span.begin; row < span.end;) {
+    const Index num_rows = row + kRowsTogether <= span.end ? kRowsTogether : 1;
+    for (Index i = 0; i < num_taps + num_rows - 1; ++i) {
+      const Index token = row - span.first_row - (num_taps - 1) + i;  // in this step's chunk
       const T* input = nullptr;
       if (token >= 0)
         input = x + (span.first_row + token) * args.x.stride(0);
       else if (span.history != nullptr)
         input = history + (num_taps - 1 + token) * args.state.conv_channels;
-      inputs[static_cast<size_t>(j)] = input;
+      inputs[static_cast<size_t>(i)] = input;
     }
-    kernel(inputs, taps, num_taps, num_channels, args.out.as<T>() + row * args.out.stride(0) + first_channel);
+    const auto block = num_rows == 1 ? single : together;
+    block(inputs, taps, num_taps, num_channels, out + row * args.out.stride(0), args.out.stride(0));
+    row += num_rows;
   }
 }
 

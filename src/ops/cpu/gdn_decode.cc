@@ -29,22 +29,25 @@ struct DeltaStep {
 template <class T, Index kVectors, class Extent>
 void delta_strip(const DeltaStep& step, float* s, const T* v, float* o, Index col, Extent extent) {
   Vec memory[kVectors], d[kVectors], sum[kVectors];
+  HWY_UNROLL(4)
   for (Index u = 0; u < kVectors; ++u) memory[u] = sum[u] = hn::Zero(F32());
-  for (Index i = 0; i < step.k_dim; ++i)
-    for (Index u = 0; u < kVectors; ++u)
-      memory[u] = hn::MulAdd(set(step.k[i]), load(s + i * step.v_dim + col + u * lanes(), extent), memory[u]);
+  for (Index i = 0; i < step.k_dim; ++i) HWY_UNROLL(4)
+  for (Index u = 0; u < kVectors; ++u)
+    memory[u] = hn::MulAdd(set(step.k[i]), load(s + i * step.v_dim + col + u * lanes(), extent), memory[u]);
+  HWY_UNROLL(4)
   for (Index u = 0; u < kVectors; ++u) {
     const Vec error = hn::NegMulAdd(set(step.alpha), memory[u], load(v + col + u * lanes(), extent));
     d[u] = hn::Mul(set(step.beta), error);
   }
-  for (Index i = 0; i < step.k_dim; ++i)
-    for (Index u = 0; u < kVectors; ++u) {
-      float* at = s + i * step.v_dim + col + u * lanes();
-      const Vec kept = hn::Mul(set(step.alpha), load(at, extent));
-      const Vec updated = hn::MulAdd(set(step.k[i]), d[u], kept);
-      store(updated, at, extent);
-      sum[u] = hn::MulAdd(set(step.q[i]), updated, sum[u]);
-    }
+  for (Index i = 0; i < step.k_dim; ++i) HWY_UNROLL(4)
+  for (Index u = 0; u < kVectors; ++u) {
+    float* at = s + i * step.v_dim + col + u * lanes();
+    const Vec kept = hn::Mul(set(step.alpha), load(at, extent));
+    const Vec updated = hn::MulAdd(set(step.k[i]), d[u], kept);
+    store(updated, at, extent);
+    sum[u] = hn::MulAdd(set(step.q[i]), updated, sum[u]);
+  }
+  HWY_UNROLL(4)
   for (Index u = 0; u < kVectors; ++u) store(sum[u], o + col + u * lanes(), extent);
 }
 

@@ -173,6 +173,10 @@ void load_keys(const GatedDelta& args, const Chunk& chunk, Index key_head, const
   const Index k_dim = args.state.k_dim, k_width = scratch.k_width, row_width = kParts<P> * k_width;
   const float scale = 1.0f / std::sqrt(static_cast<float>(k_dim));
   for (Index i = 0; i < chunk.num_rows; ++i) {
+    if (chunk.row + i + kGdnChunk < args.q.dim(0)) {  // the next chunk's
+      prefetch(head_row<const T>(args.k, chunk.row + i + kGdnChunk, key_head), k_dim);
+      prefetch(head_row<const T>(args.q, chunk.row + i + kGdnChunk, key_head), k_dim);
+    }
     scratch.inv_k[i] = load_key_row(head_row<const T>(args.k, chunk.row + i, key_head), k_dim, k_width,
                                     scratch.kq + i * row_width);
     scratch.inv_q[i] = scale * load_key_row(head_row<const T>(args.q, chunk.row + i, key_head), k_dim,
@@ -296,12 +300,15 @@ Index solve_strips(const float* a, Index num_rows, Index v_width, float* v_new, 
     for (Index i = 1; i < num_rows; ++i) {
       float* row = v_new + i * v_width + col;
       Vec sum[kVectors];
+      HWY_UNROLL(8)  // asked for: at -O2 g++ would leave `sum` in memory
       for (Index u = 0; u < kVectors; ++u) sum[u] = load(row + u * lanes());
       for (Index s = 0; s < i; ++s) {
         const Vec factor = set(a[i * kGdnChunk + s]);
         const float* from = v_new + s * v_width + col;
+        HWY_UNROLL(8)
         for (Index u = 0; u < kVectors; ++u) sum[u] = hn::NegMulAdd(factor, load(from + u * lanes()), sum[u]);
       }
+      HWY_UNROLL(8)
       for (Index u = 0; u < kVectors; ++u) store(sum[u], row + u * lanes());
     }
   return col;
@@ -327,6 +334,10 @@ void head_chunk(const GatedDelta& args, const Chunk& chunk, Index head, const Ch
   Gates gates;
   Decays decays;
   read_gates<T>(args, chunk.row, num_rows, head, gates);
+  for (Index i = 0; i < num_rows; ++i) {
+    prefetch(head_row<const T>(args.v, chunk.row + i, head), v_dim);
+    prefetch(head_row<const T>(args.z, chunk.row + i, head), v_dim);
+  }
   sum_decays(gates.g, num_rows, decays);
   decay_products(chunk, gates, decays, scratch);
 
