@@ -37,7 +37,7 @@ def main(junit, gtest_dir):
             if program_failed and not case_failed:
                 failed.append(f"{name}: the program failed outside its cases")
         elif program_failed:
-            failed.append(f"{name}: {test.find('failure').get('message', 'failed') if test.find('failure') is not None else 'failed'}")
+            failed.append(f"{name}: crashed, timed out or exited with an error")
         elif status == "run":
             passed += 1
         else:
