@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "ops/cpu/gemm_kernels.h"
 #include "ops/cpu/kernels.h"
 
 namespace longspan::ops::cpu {
@@ -16,7 +17,9 @@ int usable_cpus() {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int num_threads) : pool_(num_threads), scratch_(num_threads) {}
+  explicit CpuBackend(int num_threads) : pool_(num_threads), scratch_(num_threads) {
+    chosen_kernels();  // a wrong LONGSPAN_CPU_ISA fails here, and no kernel runs before the choice
+  }
 
   std::string name() const override {
     return fmt::format("cpu ({} threads, {})", pool_.num_threads(), isa_name());

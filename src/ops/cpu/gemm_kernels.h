@@ -57,6 +57,7 @@ struct GemmKernels {
   TypedKernels<bf16> for_bf16;
   TypedKernels<float> for_float;
   MatrixUnit matrix_unit;
+  int64_t simd_target = 0;  // Highway's name of vector_isa
 
   template <class T>
   const TypedKernels<T>& of() const {
@@ -71,7 +72,7 @@ struct GemmKernels {
 const std::vector<GemmKernels>& available_kernels();
 
 // The first available one, or the one LONGSPAN_CPU_ISA names (throws kInvalid for a name this machine does
-// not have). Fixed at the first call.
+// not have). Fixed at the first call, which holds every Highway kernel of the process to vector_isa.
 const GemmKernels& chosen_kernels();
 
 // Null members where the build or the processor lacks the instructions.
@@ -84,5 +85,6 @@ BFloat16Unit avx512bf16();
 
 // Portable kernels, one entry a Highway target of this processor, best first.
 std::vector<GemmKernels> portable_kernels();
+void use_simd_target(int64_t target);
 
 }  // namespace longspan::ops::cpu

@@ -32,7 +32,10 @@ const GemmKernels& choose_kernels() {
   if (wanted == nullptr || *wanted == '\0') return list.front();
   std::string names;
   for (const GemmKernels& kernels : list) {
-    if (kernels.name == wanted) return kernels;
+    if (kernels.name == wanted) {
+      use_simd_target(kernels.simd_target);
+      return kernels;
+    }
     names += (names.empty() ? "" : ", ") + std::string(kernels.name);
   }
   fail(ErrorKind::kInvalid, "LONGSPAN_CPU_ISA: got {}, this machine has {}", wanted, names);

@@ -325,10 +325,13 @@ std::vector<GemmKernels> portable_kernels() {
     hwy::GetChosenTarget().Update(target);  // for the call below only
     list.push_back(HWY_DYNAMIC_DISPATCH(kernels)());
     list.back().name = list.back().vector_isa = isa_of_target(target);
+    list.back().simd_target = target;
   }
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   return list;
 }
+
+void use_simd_target(int64_t target) { hwy::DisableTargets(~target); }
 
 }  // namespace longspan::ops::cpu
 #endif
