@@ -1,5 +1,6 @@
 // Causal convolution on the CPU against the reference, and its history.
 #include "gdn_case.h"
+#include "simd_targets.h"
 
 namespace longspan::ops {
 namespace {
@@ -28,16 +29,18 @@ TEST(CausalConv, AgreesAtEveryLengthAndKernel) {
       }
 }
 
-TEST(CausalConv, MixesDecodeRowsAndPrompts) {
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    expect_close_to_reference({.dtype = dtype,
-                               .num_k_heads = 4,
-                               .k_dim = 128,
-                               .v_dim = 128,
-                               .seqs = {{700, 1}, {0, 1}, {2, 1}, {0, 130}, {64, 2}, {1, 200}, {0, 1}},
-                               .num_decode_seqs = 3,
-                               .padding = 3,
-                               .misaligned = true});
+TEST(CausalConv, MixesDecodeRowsAndPromptsOnEverySimdTarget) {
+  for_each_simd_target([] {
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      expect_close_to_reference({.dtype = dtype,
+                                 .num_k_heads = 4,
+                                 .k_dim = 128,
+                                 .v_dim = 128,
+                                 .seqs = {{700, 1}, {0, 1}, {2, 1}, {0, 130}, {64, 2}, {1, 200}, {0, 1}},
+                                 .num_decode_seqs = 3,
+                                 .padding = 3,
+                                 .misaligned = true});
+  });
 }
 
 TEST(CausalConv, BitsDoNotDependOnStepsOrThreads) {

@@ -1,5 +1,6 @@
 // Gated delta rule on the CPU against the token-by-token reference, and what must hold to the bit.
 #include "gdn_case.h"
+#include "simd_targets.h"
 
 namespace longspan::ops {
 namespace {
@@ -66,13 +67,15 @@ TEST(GatedDelta, TakesAnyHeadDims) {
     }
 }
 
-TEST(GatedDelta, MixesDecodeRowsAndPrompts) {
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    expect_close_to_reference(
-        {.dtype = dtype,
-         .heads_per_key = 2,
-         .seqs = {{700, 1}, {0, 1}, {63, 1}, {0, 130}, {64, 64}, {100, 29}, {37, 200}, {0, 1}},
-         .num_decode_seqs = 3});
+TEST(GatedDelta, MixesDecodeRowsAndPromptsOnEverySimdTarget) {
+  for_each_simd_target([] {
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      expect_close_to_reference(
+          {.dtype = dtype,
+           .heads_per_key = 2,
+           .seqs = {{700, 1}, {0, 1}, {63, 1}, {0, 130}, {64, 64}, {100, 29}, {37, 200}, {0, 1}},
+           .num_decode_seqs = 3});
+  });
 }
 
 TEST(GatedDelta, ReadsStridedAndMisalignedViews) {

@@ -1,5 +1,6 @@
 // Row operations on the CPU against the reference, and what must hold to the bit.
 #include "gdn_case.h"
+#include "simd_targets.h"
 
 namespace longspan::ops {
 namespace {
@@ -50,25 +51,27 @@ NormRun run_norm(const Run& run, const TestTensor& x, const TestTensor* delta, c
   return {out.values(), x_copy.values()};
 }
 
-TEST(RmsNorm, AgreesWithReference) {
+TEST(RmsNorm, AgreesWithReferenceOnEverySimdTarget) {
   CpuRows context(2);
   const auto reference = reference::make_backend();
-  for (const DType dtype : kDTypes)
-    for (const NormKind kind : {NormKind::kZeroCentered, NormKind::kRoundThenScale})
-      for (const Index n : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 128, 200, 517, 1024, 5120})
-        for (const bool add : {false, true}) {
-          SCOPED_TRACE(fmt::format("{} n {} add {}", dtype_name(dtype), n, add));
-          const TestTensor x = random_rows(dtype, 5, n), delta = random_rows(dtype, 5, n, 3, true);
-          TestTensor weight(DType::kF32, {n}, 0, true);
-          weight.fill(normal);
-          const TestTensor* added = add ? &delta : nullptr;
-          const auto got = run_norm([&](const RmsNorm& args) { cpu::rms_norm(context, args); }, x, added,
-                                    weight, kind, 5, true);
-          const auto want = run_norm([&](const RmsNorm& args) { reference->rms_norm(args); }, x, added,
-                                     weight, kind, 0, false);
-          EXPECT_LT(relative_error(got.out, want.out), tolerance(dtype));
-          EXPECT_EQ(got.x, want.x);  // the residual sum rounds the same way everywhere
-        }
+  for_each_simd_target([&] {
+    for (const DType dtype : kDTypes)
+      for (const NormKind kind : {NormKind::kZeroCentered, NormKind::kRoundThenScale})
+        for (const Index n : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 128, 200, 517, 1024, 5120})
+          for (const bool add : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} n {} add {}", dtype_name(dtype), n, add));
+            const TestTensor x = random_rows(dtype, 5, n), delta = random_rows(dtype, 5, n, 3, true);
+            TestTensor weight(DType::kF32, {n}, 0, true);
+            weight.fill(normal);
+            const TestTensor* added = add ? &delta : nullptr;
+            const auto got = run_norm([&](const RmsNorm& args) { cpu::rms_norm(context, args); }, x, added,
+                                      weight, kind, 5, true);
+            const auto want = run_norm([&](const RmsNorm& args) { reference->rms_norm(args); }, x, added,
+                                       weight, kind, 0, false);
+            EXPECT_LT(relative_error(got.out, want.out), tolerance(dtype));
+            EXPECT_EQ(got.x, want.x);  // the residual sum rounds the same way everywhere
+          }
+  });
 }
 
 TEST(RmsNorm, RowsDoNotDependOnNeighboursThreadsOrAlignment) {
@@ -102,36 +105,40 @@ TEST(RmsNorm, OutMayBeItsInput) {
   EXPECT_EQ(out.values(), in_place.values());
 }
 
-TEST(SwiGlu, AgreesWithReference) {
+TEST(SwiGlu, AgreesWithReferenceOnEverySimdTarget) {
   CpuRows context(2);
   const auto reference = reference::make_backend();
-  for (const DType dtype : kDTypes)
-    for (const Index n : {1, 5, 8, 15, 16, 17, 64, 100, 517, 3584}) {
-      TestTensor gate_up(dtype, {40, 2 * n}, 3, true);
-      gate_up.fill([] { return 8.0f * normal(); });
-      const TestTensor got(dtype, {40, n}, 1, true), want(dtype, {40, n});
-      cpu::swiglu(context, {.gate_up = gate_up.view(), .out = got.view()});
-      reference->swiglu({.gate_up = gate_up.view(), .out = want.view()});
-      EXPECT_LT(relative_error(got.values(), want.values()), tolerance(dtype))
-          << dtype_name(dtype) << " n " << n;
-    }
+  for_each_simd_target([&] {
+    for (const DType dtype : kDTypes)
+      for (const Index n : {1, 5, 8, 15, 16, 17, 64, 100, 517, 3584}) {
+        TestTensor gate_up(dtype, {40, 2 * n}, 3, true);
+        gate_up.fill([] { return 8.0f * normal(); });
+        const TestTensor got(dtype, {40, n}, 1, true), want(dtype, {40, n});
+        cpu::swiglu(context, {.gate_up = gate_up.view(), .out = got.view()});
+        reference->swiglu({.gate_up = gate_up.view(), .out = want.view()});
+        EXPECT_LT(relative_error(got.values(), want.values()), tolerance(dtype))
+            << dtype_name(dtype) << " n " << n;
+      }
+  });
 }
 
-TEST(SwiGlu, SaturatesWithoutNan) {
+TEST(SwiGlu, SaturatesWithoutNanOnEverySimdTarget) {
   CpuRows context(1);
   const std::vector<float> gates = {-1e30f, -1000, -104, -100, -89, -88, -20, 0, 20, 88, 100, 1e30f, NAN};
   const auto n = static_cast<Index>(gates.size());
   TestTensor gate_up(DType::kF32, {1, 2 * n});
   Index i = 0;
   gate_up.fill([&] { return i < n ? gates[static_cast<size_t>(i++)] : 1.0f; });
-  const TestTensor out(DType::kF32, {1, n});
-  cpu::swiglu(context, {.gate_up = gate_up.view(), .out = out.view()});
-  const std::vector<float> got = out.values();
-  for (size_t j = 0; j + 1 < gates.size(); ++j) {
-    const double exact = gates[j] / (1 + std::exp(-static_cast<double>(gates[j])));
-    EXPECT_NEAR(got[j], exact, std::abs(exact) * 1e-6 + 1e-36) << gates[j];
-  }
-  EXPECT_TRUE(std::isnan(got.back()));
+  for_each_simd_target([&] {
+    const TestTensor out(DType::kF32, {1, n});
+    cpu::swiglu(context, {.gate_up = gate_up.view(), .out = out.view()});
+    const std::vector<float> got = out.values();
+    for (size_t j = 0; j + 1 < gates.size(); ++j) {
+      const double exact = gates[j] / (1 + std::exp(-static_cast<double>(gates[j])));
+      EXPECT_NEAR(got[j], exact, std::abs(exact) * 1e-6 + 1e-36) << gates[j];
+    }
+    EXPECT_TRUE(std::isnan(got.back()));
+  });
 }
 
 TEST(GatherRows, CopiesRows) {
