@@ -30,6 +30,12 @@ bool Scheduler::block(const Sequence& seq) {
   return false;
 }
 
+// A long prompt without room for a chunk is let in all the same when a short one may be behind it.
+bool Scheduler::may_wait_inside() {
+  prefill_starved_ = prefills_.empty() && !decodes_.empty();
+  return kept_room_ > 0 && !prefills_.empty();
+}
+
 bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
   cache::PrefixHit hit;
   const std::span<const int32_t> prompt =
@@ -40,10 +46,7 @@ bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
   const int64_t reserve = std::ssize(running_);  // each may want its next page soon
   if (!memory_.may_fit(num_new_pages + reserve, 1)) return block(seq);
   const int64_t q_len = chunk_of(hit.num_tokens, seq.num_prompt);
-  if (q_len == 0) {
-    prefill_starved_ = prefills_.empty() && !decodes_.empty();
-    return false;
-  }
+  if (q_len == 0 && !may_wait_inside()) return false;
   std::optional<std::vector<cache::Page>> pages = memory_.allocate_pages(num_new_pages);
   std::optional<cache::StateSlot> state = pages ? memory_.allocate_state() : std::nullopt;
   if (!state) return block(seq);
@@ -86,10 +89,7 @@ bool Scheduler::admit_swapped(Sequence& seq) {
   const int64_t reserve = std::ssize(running_);
   if (!memory_.may_fit(num_pages + reserve, 1)) return block(seq);
   const int64_t q_len = seq.in_prefill() ? chunk_of(seq.num_computed, seq.num_prompt) : 1;
-  if (q_len == 0) {
-    prefill_starved_ = prefills_.empty() && !decodes_.empty();
-    return false;
-  }
+  if (q_len == 0 && !may_wait_inside()) return false;
   std::optional<std::vector<cache::Page>> pages = memory_.allocate_pages(num_pages);
   std::optional<cache::StateSlot> state = pages ? memory_.allocate_state() : std::nullopt;
   if (!state) return block(seq);
@@ -118,6 +118,8 @@ void Scheduler::start(Sequence& seq) {
   waiting_.erase(seq.rank);
   running_.emplace(seq.rank, &seq);
   seq.status = SeqStatus::kRunning;
+  seq.pages.reserve(
+      static_cast<size_t>(plan_.pages_for(seq.num_prompt + seq.max_new_tokens)));  // not while it decodes
   seq.row = static_cast<int32_t>(std::find(rows_.begin(), rows_.end(), nullptr) - rows_.begin());
   rows_[static_cast<size_t>(seq.row)] = &seq;
   for (const cache::Page& page : seq.pages) tables_[0].append(seq.row, page.id());

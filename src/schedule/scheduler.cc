@@ -81,8 +81,10 @@ const StepPlan& Scheduler::plan_step(double prefill_tokens_per_ms) {
   // Where decode rows fill the budget, every other step keeps one grid chunk free for whoever prefills.
   const int64_t reserved = std::exchange(prefill_starved_, false) ? kGrid : 0;
   pick_decodes(options_.max_num_batched_tokens - reserved);
+  keep_room_for_short();
   pick_prefills();
   if (!preempted_) pick_admissions();
+  give_kept_room();
   // Nobody took it: who was to prefill has been cancelled, or finds no pages.
   if (prefills_.empty() && step_.swap_in.empty()) pick_decodes(options_.max_num_batched_tokens);
   arrange_rows();
@@ -117,7 +119,7 @@ void Scheduler::begin_step(double prefill_tokens_per_ms) {
   }
 }
 
-// Decode rows, best rank first, up to `limit` tokens of the step; a second call goes on where the first one
+// Decode rows, best rank first, up to `limit` tokens of the step; a second call goes on where the first
 // ended.
 void Scheduler::pick_decodes(int64_t limit) {
   for (; next_decode_ < order_.size() && step_.num_tokens < limit; ++next_decode_) {
@@ -128,35 +130,63 @@ void Scheduler::pick_decodes(int64_t limit) {
   }
 }
 
-// Tokens that this step may still prefill.
-int64_t Scheduler::room() const {
-  return std::min(prefill_limit_, options_.max_num_batched_tokens - step_.num_tokens);
+// While a long prompt runs for minutes, a quarter of each step is kept for prompts that are done within it.
+void Scheduler::keep_room_for_short() {
+  short_tokens_ =
+      floor_grid(std::min(prefill_limit_, options_.max_num_batched_tokens - step_.num_tokens) / 4);
+  kept_room_ = 0;
+  bool any_long = false;
+  const auto visit = [&](const Sequence& seq) {
+    if (!seq.in_prefill()) return;
+    const bool is_short = seq.num_prompt - seq.num_computed <= short_tokens_;
+    if (is_short && any_long) kept_room_ = short_tokens_;
+    any_long = any_long || !is_short;
+  };
+  for (const auto& [rank, seq] : running_) visit(*seq);
+  if (std::ssize(running_) == options_.max_num_seqs) return;  // nobody is admitted
+  for (const auto& [rank, seq] : waiting_) {
+    if (kept_room_ > 0) break;
+    visit(*seq);
+  }
 }
 
-// Tokens of the next prefill chunk: to the end of the prompt, or to the last grid point within room(). 0:
-// none.
+// Tokens of the next prefill chunk: to the end of the prompt, or to the last grid point that the step has
+// room for. 0: none.
 int64_t Scheduler::chunk_of(int64_t num_computed, int64_t num_prompt) const {
-  const int64_t end = num_computed + room();
+  const bool is_short = num_prompt - num_computed <= short_tokens_;
+  const int64_t room = std::min(prefill_limit_, options_.max_num_batched_tokens - step_.num_tokens);
+  const int64_t end = num_computed + room - (is_short ? 0 : kept_room_);
   if (end >= num_prompt) return num_prompt - num_computed;
   return std::max<int64_t>(floor_grid(end) - num_computed, 0);
 }
 
 void Scheduler::pick_prefills() {
-  for (Sequence* seq : order_) {
-    if (seq->status != SeqStatus::kRunning || !seq->in_prefill()) continue;
-    const int64_t q_len = chunk_of(seq->num_computed, seq->num_prompt);
-    if (q_len == 0) {
-      prefill_starved_ = prefills_.empty() && !decodes_.empty();
-      continue;
-    }
-    pick_prefill(*seq, q_len);
-  }
+  for (Sequence* seq : order_)
+    if (seq->status == SeqStatus::kRunning && seq->in_prefill())
+      pick_prefill(*seq, chunk_of(seq->num_computed, seq->num_prompt));
 }
 
 void Scheduler::pick_prefill(Sequence& seq, int64_t q_len) {
+  if (q_len == 0) {
+    prefill_starved_ = prefills_.empty() && !decodes_.empty();
+    return;
+  }
+  if (seq.num_prompt - seq.num_computed <= short_tokens_)
+    kept_room_ = std::max<int64_t>(kept_room_ - q_len, 0);
   prefills_.push_back({&seq, static_cast<int32_t>(q_len)});
   step_.num_tokens += static_cast<int32_t>(q_len);
   prefill_limit_ -= q_len;
+}
+
+// What no short prompt took makes the chunks of the long ones longer.
+void Scheduler::give_kept_room() {
+  kept_room_ = 0;
+  for (Pick& pick : prefills_) {
+    const int64_t more = chunk_of(pick.seq->num_computed + pick.q_len, pick.seq->num_prompt);
+    pick.q_len += static_cast<int32_t>(more);
+    step_.num_tokens += static_cast<int32_t>(more);
+    prefill_limit_ -= more;
+  }
 }
 
 // ---- Rows. A batch row is a table row: decode rows, then prefill rows, then those who wait this step out.

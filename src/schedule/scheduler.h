@@ -114,8 +114,10 @@ class Scheduler {
   // scheduler.cc: the parts of plan_step, in order, and of complete.
   void begin_step(double prefill_tokens_per_ms);
   void pick_decodes(int64_t limit);
+  void keep_room_for_short();
   void pick_prefills();
   void pick_prefill(Sequence& seq, int64_t q_len);
+  void give_kept_room();
   void arrange_rows();
   void gather_rows(std::span<const Pick> picks, int32_t first_row);
   void swap_rows(int32_t a, int32_t b);
@@ -124,7 +126,6 @@ class Scheduler {
   void advance();
   void append(const Sampled& sampled);
   void index_pages(Sequence& seq);
-  int64_t room() const;
   int64_t chunk_of(int64_t num_computed, int64_t num_prompt) const;
   void drop(SeqId id);
 
@@ -134,6 +135,7 @@ class Scheduler {
   bool admit_waiting(Sequence& seq, bool use_index);
   bool admit_swapped(Sequence& seq);
   bool block(const Sequence& seq);
+  bool may_wait_inside();
   void copy_hit(cache::PrefixHit hit, Sequence& seq);
   void start(Sequence& seq);
 
@@ -161,7 +163,9 @@ class Scheduler {
   bool in_step_ = false;
   bool preempted_ = false;        // in this step: then nobody is admitted
   bool prefill_starved_ = false;  // decode rows left no room for a grid chunk: the next step reserves it
-  int64_t prefill_limit_ = 0;     // tokens, from max_decode_stall_ms
+  int64_t prefill_limit_ = 0;     // tokens that may still be prefilled, from max_decode_stall_ms
+  int64_t short_tokens_ = 0;      // a prompt with no more than this left is short
+  int64_t kept_room_ = 0;         // of prefill_limit_, for short prompts only
   std::vector<Sequence*> order_;  // running_ when the step began
   size_t next_decode_ = 0;        // in order_
   std::vector<Pick> decodes_;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
 
 #include "core/error.h"
+#include "schedule/count_allocations.h"
 #include "schedule/simulated_engine.h"
 
 namespace longspan::schedule {
@@ -169,6 +171,38 @@ TEST(Scheduler, DecodesAndPrefillTakeTurnsInASmallBudget) {
   engine.run_all();
 }
 
+TEST(Scheduler, AShortPromptRunsBesideALongOne) {
+  SimulatedEngine engine({}, {.num_pages = 1000}, {.max_num_batched_tokens = 1024});
+  engine.scheduler().add(request(1, prompt_of(20000), 5));
+  engine.step();
+  engine.scheduler().add(request(2, prompt_of(10000), 5));  // long too: is let in, and waits
+  engine.scheduler().add(request(3, prompt_of(200), 5));
+  engine.scheduler().add(request(4, prompt_of(100), 5));
+  engine.begin_step();
+  EXPECT_EQ(ids(engine.plan()), (std::vector<SeqId>{1, 3})) << "a quarter holds one of the two";
+  EXPECT_EQ(q_lens(engine.plan()), (std::vector<int32_t>{768, 200}));
+  engine.finish_step();
+  engine.begin_step();
+  EXPECT_EQ(ids(engine.plan()), (std::vector<SeqId>{3, 1, 4}));
+  EXPECT_EQ(q_lens(engine.plan()), (std::vector<int32_t>{1, 896, 100}))
+      << "what a short one leaves of the quarter goes back";
+  engine.finish_step();
+  engine.run_all();
+  expect_solo_answer(engine, 1, prompt_of(20000), 5);
+  expect_solo_answer(engine, 2, prompt_of(10000), 5);
+}
+
+TEST(Scheduler, AStreamOfShortPromptsTakesAQuarterFromALongOneAtMost) {
+  SimulatedEngine engine({}, {.num_pages = 1000}, {.max_num_batched_tokens = 1024});
+  engine.scheduler().add(request(0, prompt_of(30000), 1));
+  int num_steps = 0;
+  for (SeqId id = 1; !engine.is_finished(0); ++num_steps) {
+    for (int i = 0; i < 3; ++i) engine.scheduler().add(request(id++, prompt_of(250), 1));
+    engine.step();
+  }
+  EXPECT_LE(num_steps, 30000 / 768 + 1);
+}
+
 TEST(Scheduler, WhatWasKeptForAPrefillThatIsGoneGoesToTheDecodes) {
   SimulatedEngine engine({}, {.num_pages = 100}, {.max_num_seqs = 4, .max_num_batched_tokens = 64});
   engine.scheduler().add(request(1, talkative_prompt(10, 60), 60));
@@ -245,6 +279,27 @@ TEST(Scheduler, AThousandDecodeStepsInsideOnePageCopyNoTable) {
     engine.finish_step();
   }
   EXPECT_EQ(engine.scheduler().table(0).num_copies() + engine.scheduler().table(1).num_copies(), copies);
+}
+
+TEST(Scheduler, SteadyDecodeAllocatesNoMemory) {
+  Scheduler scheduler(plan_of({}), {.num_pages = 100}, {.max_num_seqs = 4});
+  for (SeqId id = 0; id < 4; ++id) scheduler.add(request(id, prompt_of(50, static_cast<int32_t>(id)), 500));
+  const auto step = [&] {
+    std::array<Sampled, 4> sampled;
+    int num_sampled = 0;
+    for (const PlannedSeq& seq : scheduler.plan_step().seqs)
+      sampled[static_cast<size_t>(num_sampled++)] = {.id = seq.id, .token = 7};
+    scheduler.complete(std::span(sampled).first(static_cast<size_t>(num_sampled)));
+  };
+  step();
+  int64_t worst = 0;
+  for (int i = 0; i < 400; ++i) {
+    const int64_t before = num_allocations();
+    step();
+    const bool new_page = (50 + i) % 64 == 0;
+    if (!new_page) worst = std::max(worst, num_allocations() - before);
+  }
+  EXPECT_EQ(worst, 0);
 }
 
 TEST(Scheduler, StreamsKeepTheirRowsWhenOthersLeave) {
