@@ -31,18 +31,25 @@ CacheMemory::CacheMemory(const PagePlan& plan, const CacheCapacity& capacity)
       host_slots_(make_slots(plan, capacity.num_host_slots, /*max_pinned=*/0)),
       index_(make_index(plan, capacity)) {}
 
+std::optional<Page> CacheMemory::take_one(PagePool& pool, bool evict) {
+  for (;;) {
+    if (std::optional<Page> page = pool.allocate()) return page;
+    if (!evict || !index_ || !index_->evict(pool)) return std::nullopt;
+  }
+}
+
 std::optional<std::vector<Page>> CacheMemory::take(PagePool& pool, int64_t count, bool evict) {
   std::vector<Page> pages;
   pages.reserve(static_cast<size_t>(count));
   while (std::ssize(pages) < count) {
-    if (std::optional<Page> page = pool.allocate()) {
-      pages.push_back(std::move(*page));
-    } else if (!evict || !index_ || !index_->evict(pool)) {
-      return std::nullopt;
-    }
+    std::optional<Page> page = take_one(pool, evict);
+    if (!page) return std::nullopt;
+    pages.push_back(std::move(*page));
   }
   return pages;
 }
+
+std::optional<Page> CacheMemory::allocate_page() { return take_one(pages_, /*evict=*/true); }
 
 std::optional<std::vector<Page>> CacheMemory::allocate_pages(int64_t count) {
   return take(pages_, count, /*evict=*/true);

@@ -8,9 +8,9 @@ namespace longspan::schedule {
 // Pages for the next token of a decoding sequence. False when it had to give up its own place.
 bool Scheduler::grow(Sequence& seq) {
   while (std::ssize(seq.pages) < plan_.pages_for(seq.num_computed + 1)) {
-    if (std::optional<std::vector<cache::Page>> pages = memory_.allocate_pages(1)) {
-      tables_[0].append(seq.row, pages->front().id());
-      seq.pages.push_back(std::move(pages->front()));
+    if (std::optional<cache::Page> page = memory_.allocate_page()) {
+      tables_[0].append(seq.row, page->id());
+      seq.pages.push_back(std::move(*page));
       continue;
     }
     Sequence& last = *running_.rbegin()->second;
