@@ -22,6 +22,7 @@ namespace longspan::text::jinja {
 class Text {
  public:
   Text() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): a string is a text
   Text(std::string text) : owner_(std::make_shared<const std::string>(std::move(text))), view_(*owner_) {}
   static Text of_static(std::string_view text) { return Text(nullptr, text); }  // text lives forever
 
@@ -109,6 +110,7 @@ class Value {
                             LoopPtr, FunctionPtr>;
 
   Value() = default;  // undefined
+  // NOLINTBEGIN(google-explicit-constructor): whatever the language can hold is a value
   Value(None) : data_(None{}) {}
   Value(Undefined undefined) : data_(std::move(undefined)) {}
   Value(std::same_as<bool> auto value) : data_(value) {}
@@ -122,6 +124,7 @@ class Value {
   Value(NamespacePtr fields) : data_(std::move(fields)) {}
   Value(LoopPtr loop) : data_(std::move(loop)) {}
   Value(FunctionPtr function) : data_(std::move(function)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   // Throw Error when the nesting is deeper than kMaxValueDepth.
   static Value list(std::vector<Value> items, List::Kind kind = List::Kind::kList);
