@@ -97,8 +97,7 @@ void bench_layer(ops::Backend& backend, const Layer& layer, double seconds, cons
     const Timing ours = measure(seconds, [&](size_t i) {
       backend.matmul({.x = x.view(), .weight = weights[i % copies].get(), .out = out.view()});
     });
-    // Its weight is one copy, so only products that do not hang on memory compare.
-    const double yardstick = m >= 64 ? yardstick_seconds(m, layer.n, layer.k, seconds) : 0;
+    const double yardstick = yardstick_seconds(m, layer.n, layer.k, copies, seconds);
     print_row(layer, m, ours, yardstick, limits);
   }
 }

@@ -5,8 +5,8 @@
 
 namespace longspan::bench {
 
-// Seconds of the best of several runs of out [m, n] = x [m, k] w^T, oneDNN choosing the layout of w; 0 when
-// this build has none.
-double yardstick_seconds(Index m, Index n, Index k, double budget_seconds);
+// Seconds of the best of several runs of out [m, n] = x [m, k] w^T through `num_weights` weights in turn,
+// oneDNN choosing their layout; 0 when this build has none.
+double yardstick_seconds(Index m, Index n, Index k, size_t num_weights, double budget_seconds);
 
 }  // namespace longspan::bench

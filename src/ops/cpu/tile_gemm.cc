@@ -11,17 +11,23 @@ namespace {
 std::vector<GemmKernels> find_kernels() {
   std::vector<GemmKernels> list = portable_kernels();
   // Special instructions replace a few functions: the rest comes from the best portable target.
-  if (const BFloat16Unit unit = avx512bf16(); unit.gemm != nullptr) {
-    list.insert(list.begin(), list.front());
-    list.front().name = "avx512bf16";
-    list.front().for_bf16.gemm = unit.gemm;
-    list.front().for_bf16.round_rows = unit.round_rows;
+  const GemmKernels portable = list.front();
+  const BFloat16Unit bfloat16 = avx512bf16();
+  if (bfloat16.gemm != nullptr) {
+    GemmKernels kernels = portable;
+    kernels.name = "avx512bf16";
+    kernels.for_bf16.gemm = bfloat16.gemm;
+    kernels.for_bf16.round_rows = bfloat16.round_rows;
+    list.insert(list.begin() + (bfloat16.beats_float ? 0 : 1), kernels);
   }
-  if (const MatrixUnit unit = amx(); unit.gemm != nullptr) {
-    list.insert(list.begin(), list.front());
-    list.front().name = "amx";
-    list.front().for_bf16.gemm = unit.gemm;
-    list.front().matrix_unit = unit;
+  const MatrixUnit matrix_unit = amx();
+  if (matrix_unit.gemm != nullptr && bfloat16.round_rows != nullptr) {
+    GemmKernels kernels = portable;
+    kernels.name = "amx";
+    kernels.for_bf16.gemm = matrix_unit.gemm;
+    kernels.for_bf16.round_rows = bfloat16.round_rows;  // multiply_packed rounds the same way
+    kernels.matrix_unit = matrix_unit;
+    list.insert(list.begin(), kernels);
   }
   return list;
 }

@@ -135,7 +135,9 @@ BFloat16Unit avx512bf16() {
   if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
       !__builtin_cpu_supports("avx512bf16"))
     return {};
-  return {.gemm = product, .round_rows = round_rows};
+  // Sapphire Rapids issues one VDPBF16PS in two cycles and two multiply-adds in one: 89 against 152 GFLOP/s.
+  const bool beats_float = __builtin_cpu_is("amd");
+  return {.gemm = product, .round_rows = round_rows, .beats_float = beats_float};
 }
 
 }  // namespace longspan::ops::cpu
