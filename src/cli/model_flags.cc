@@ -26,7 +26,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                      "Memory of the cache, as 4GiB; default: what is needed, at most half");
   command.add_option("--layout", flags.layout, "Cache layout: unified or split")->capture_default_str();
   command.add_option("--block-size", flags.block_size,
-                     "Page alignment in tokens, when larger than the default");
+                     "Page alignment in tokens, when larger than what the paths ask");
 }
 
 engine::EngineOptions engine_options(const ModelFlags& flags) {
@@ -57,11 +57,13 @@ engine::EngineOptions engine_options(const ModelFlags& flags, const text::Tokeni
 text::Tokenizer load_tokenizer(const ModelFlags& flags) { return text::Tokenizer::load(flags.model); }
 
 std::unique_ptr<engine::Engine> load_engine(const ModelFlags& flags, const engine::EngineOptions& options) {
-  auto engine = std::make_unique<engine::Engine>(options);
+  engine::EngineOptions announced = options;
   if (!flags.quiet)
-    for (const std::string& line : engine::describe(engine->info(), options))
-      std::fprintf(stderr, "%s\n", line.c_str());
-  return engine;
+    announced.on_plan = [&](const engine::EngineInfo& info) {
+      for (const std::string& line : engine::describe(info, options))
+        std::fprintf(stderr, "%s\n", line.c_str());
+    };
+  return std::make_unique<engine::Engine>(announced);
 }
 
 }  // namespace longspan::cli

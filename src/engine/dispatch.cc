@@ -113,6 +113,15 @@ std::vector<GateCondition> vendor_prefill_gate(const DispatchConfig& config, con
   return gate;
 }
 
+std::optional<GateCondition> vendor_prefill_obstacle(const DispatchConfig& config,
+                                                     const AttentionTraits& traits) {
+  const int64_t q_len = config.vendor_prefill_max_q;  // a shape that passes
+  for (GateCondition& condition : vendor_prefill_gate(
+           config, traits, {.num_seqs = 1, .q_len = q_len, .max_q_len = q_len, .kv_len = q_len}))
+    if (!condition.holds) return std::move(condition);
+  return std::nullopt;
+}
+
 ops::AttentionPath Dispatcher::decode_path(const AttentionShape& shape) {
   return hit(config_.page_contiguous_decode ? ops::AttentionPath::kPageContiguousDecode
                                             : ops::AttentionPath::kUnified,
@@ -124,7 +133,7 @@ ops::AttentionPath Dispatcher::prefill_path(const AttentionShape& shape) {
   const Case c{config_, traits_, shape};
   for (size_t i = 0; i < kNumConditions; ++i) {
     if (kVendorPrefill[i].holds(c)) continue;
-    if (counters_.misses[i]++ == 0)
+    if (counting_ && counters_.misses[i]++ == 0)
       log(LogLevel::kInfo, "vendor prefill: miss, {} (need {})", kVendorPrefill[i].got(c),
           kVendorPrefill[i].required(c));
     return hit(ops::AttentionPath::kUnified, shape);
@@ -133,7 +142,7 @@ ops::AttentionPath Dispatcher::prefill_path(const AttentionShape& shape) {
 }
 
 ops::AttentionPath Dispatcher::hit(ops::AttentionPath path, const AttentionShape& shape) {
-  if (counters_.hits[static_cast<size_t>(path)]++ > 0) return path;
+  if (!counting_ || counters_.hits[static_cast<size_t>(path)]++ > 0) return path;
   switch (path) {
     case ops::AttentionPath::kUnified:
       log(LogLevel::kInfo, "unified attention q={}: hit", shape.max_q_len);

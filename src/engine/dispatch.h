@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,10 @@ struct GateCondition {
 std::vector<GateCondition> vendor_prefill_gate(const DispatchConfig& config, const AttentionTraits& traits,
                                                const AttentionShape& shape);
 
+// The part of the gate that no step can change: the first failing condition of model, dtype and page, if any.
+std::optional<GateCondition> vendor_prefill_obstacle(const DispatchConfig& config,
+                                                     const AttentionTraits& traits);
+
 std::string_view to_string(ops::AttentionPath path);  // "unified", "vendor_prefill", "page_contiguous_decode"
 
 inline constexpr size_t kNumPaths = 3;
@@ -79,6 +84,9 @@ class Dispatcher final {
   Dispatcher(const DispatchConfig& config, const AttentionTraits& traits)
       : config_(config), traits_(traits) {}
 
+  // Counts and logs from now on; before (warm-up) it only chooses.
+  void start_counting() { counting_ = true; }
+
   ops::AttentionPath decode_path(const AttentionShape& shape);
   ops::AttentionPath prefill_path(const AttentionShape& shape);
 
@@ -91,6 +99,7 @@ class Dispatcher final {
 
   DispatchConfig config_;
   AttentionTraits traits_;
+  bool counting_ = false;
   DispatchCounters counters_;
 };
 

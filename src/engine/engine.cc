@@ -63,8 +63,10 @@ struct Engine::Inbox {
 };
 
 Engine::Engine(const EngineOptions& options) : options_(options), inbox_(std::make_shared<Inbox>()) {
-  load(options);
-  plan_memory(options);
+  decide(options);
+  if (options.on_plan) options.on_plan(info_);
+  load_weights(options);
+  make_step_state(options);
   warm_up();
   thread_ = std::thread([this] { thread_main(); });
 }

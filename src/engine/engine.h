@@ -28,6 +28,8 @@ inline constexpr Index kLogitRows = 64;  // rows of one logits product; more are
 
 enum class DeviceKind : uint8_t { kCpu, kReference };  // kReference: the slow oracle
 
+struct EngineInfo;
+
 struct EngineOptions {
   std::filesystem::path model;          // directory; with random_seed a config.json is enough
   std::optional<uint64_t> random_seed;  // weights from this seed instead of files
@@ -38,12 +40,14 @@ struct EngineOptions {
   std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
   int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
   int32_t max_num_seqs = 16;   // sequences in one step
-  int64_t max_num_batched_tokens = 2048;  // tokens in one step
-  double max_decode_stall_ms = 0;         // 0: no limit
-  int64_t max_waiting = 256;              // requests that may queue
-  size_t cache_bytes = 0;                 // 0: what max_num_seqs need, at most half of the free memory
-  cache::PagePlanOptions pages;
+  int64_t max_num_batched_tokens = 2048;         // tokens in one step
+  double max_decode_stall_ms = 0;                // 0: no limit
+  int64_t max_waiting = 256;                     // requests that may queue
+  size_t cache_bytes = 0;                        // 0: what max_num_seqs need, at most half of the free memory
+  cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
   DispatchConfig dispatch;
+  std::function<void(const EngineInfo& info)>
+      on_plan;  // called once all is decided, before weights are loaded
   std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;
 };
 
@@ -59,7 +63,7 @@ struct EngineInfo {
   cache::MemoryPlan memory;
   AttentionTraits attention;
   int64_t max_model_len = 0;
-  size_t weight_bytes = 0;
+  size_t weight_bytes = 0;  // as held in memory; before the load an estimate
   size_t cache_bytes = 0;
   size_t workspace_bytes = 0;
   size_t num_skipped_tensors = 0;  // vision, multi-token prediction
@@ -108,8 +112,10 @@ class Engine final {
   // What other threads hand to the engine thread; defined in engine.cc.
   struct Inbox;
 
-  void load(const EngineOptions& options);
+  void decide(const EngineOptions& options);
   void plan_memory(const EngineOptions& options);
+  void load_weights(const EngineOptions& options);
+  void make_step_state(const EngineOptions& options);
   void warm_up();
   void thread_main();
   void take_inbox();

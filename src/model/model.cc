@@ -47,6 +47,19 @@ DecoderWeights load_decoder(const LayerLoader& loader) {
 
 }  // namespace
 
+size_t estimate_weight_bytes(const io::ModelConfig& config, DType dtype) {
+  const Index h = config.hidden_size;
+  const Index embeddings = (config.tie_word_embeddings ? 1 : 2) * config.vocab_size * h;
+  const Index mlp = 3 * h * config.intermediate_size;
+  const Index attention = h * (config.q_width() * (config.attn_output_gate ? 3 : 2) + 2 * config.kv_width());
+  const Index delta =
+      h * (config.conv_channels() + 2 * config.linear_value_width() + 2 * config.linear_num_value_heads);
+  const Index num_full = config.num_layers_of(io::LayerKind::kFullAttention);
+  const Index num_elements = embeddings + config.num_layers() * mlp + num_full * attention +
+                             (config.num_layers() - num_full) * delta;
+  return static_cast<size_t>(num_elements) * dtype_size(dtype);
+}
+
 Model::Model(const io::ModelConfig& config, DType dtype, WeightSource& source, ops::Ops& ops)
     : config_(config),
       dtype_(dtype),

@@ -34,6 +34,9 @@ struct StepLimits {
   Index max_logits = 0;  // rows of one logits() call
 };
 
+// Bytes of all linear weights held in `dtype`, from the shapes alone.
+size_t estimate_weight_bytes(const io::ModelConfig& config, DType dtype);
+
 class Model final {
  public:
   // Loads (or draws) every weight for products in `dtype` (float32 or bfloat16). Throws as WeightSource does.
