@@ -17,7 +17,7 @@ void Scheduler::pick_admissions() {
 }
 
 bool Scheduler::admit(Sequence& seq) {
-  if (step_.num_tokens >= options_.max_num_batched_tokens) return false;
+  if (budget_.left() == 0) return false;
   if (seq.status == SeqStatus::kSwapped) return admit_swapped(seq);
   if (admit_waiting(seq, /*use_index=*/true)) return true;
   // A hit holds pages of its own while it is copied. Alone, a sequence must not fail for that.
@@ -33,7 +33,7 @@ bool Scheduler::block(const Sequence& seq) {
 // A long prompt without room for a chunk is let in all the same when a short one may be behind it.
 bool Scheduler::may_wait_inside() {
   prefill_starved_ = prefills_.empty() && !decodes_.empty();
-  return kept_room_ > 0 && !prefills_.empty();
+  return budget_.keeps_room() && !prefills_.empty();
 }
 
 bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
@@ -45,7 +45,7 @@ bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
   const int64_t num_new_pages = plan_.pages_for(seq.num_tokens()) - std::ssize(hit.pages);
   const int64_t reserve = std::ssize(running_);  // each may want its next page soon
   if (!memory_.may_fit(num_new_pages + reserve, 1)) return block(seq);
-  const int64_t q_len = chunk_of(hit.num_tokens, seq.num_prompt);
+  const int64_t q_len = budget_.chunk(hit.num_tokens, seq.num_prompt);
   if (q_len == 0 && !may_wait_inside()) return false;
   std::optional<std::vector<cache::Page>> pages = memory_.allocate_pages(num_new_pages);
   std::optional<cache::StateSlot> state = pages ? memory_.allocate_state() : std::nullopt;
@@ -88,7 +88,7 @@ bool Scheduler::admit_swapped(Sequence& seq) {
   const int64_t num_pages = plan_.pages_for(seq.num_tokens());
   const int64_t reserve = std::ssize(running_);
   if (!memory_.may_fit(num_pages + reserve, 1)) return block(seq);
-  const int64_t q_len = seq.in_prefill() ? chunk_of(seq.num_computed, seq.num_prompt) : 1;
+  const int64_t q_len = seq.in_prefill() ? budget_.chunk(seq.num_computed, seq.num_prompt) : 1;
   if (q_len == 0 && !may_wait_inside()) return false;
   std::optional<std::vector<cache::Page>> pages = memory_.allocate_pages(num_pages);
   std::optional<cache::StateSlot> state = pages ? memory_.allocate_state() : std::nullopt;
@@ -108,8 +108,7 @@ bool Scheduler::admit_swapped(Sequence& seq) {
   if (seq.in_prefill()) {
     pick_prefill(seq, q_len);
   } else {
-    decodes_.push_back({&seq, 1});
-    ++step_.num_tokens;
+    pick_decode(seq);
   }
   return true;
 }
@@ -120,10 +119,7 @@ void Scheduler::start(Sequence& seq) {
   seq.status = SeqStatus::kRunning;
   seq.pages.reserve(
       static_cast<size_t>(plan_.pages_for(seq.num_prompt + seq.max_new_tokens)));  // not while it decodes
-  seq.row = static_cast<int32_t>(std::find(rows_.begin(), rows_.end(), nullptr) - rows_.begin());
-  rows_[static_cast<size_t>(seq.row)] = &seq;
-  for (const cache::Page& page : seq.pages) tables_[0].append(seq.row, page.id());
-  for (size_t i = 0; i < seq.state.pages.size(); ++i) tables_[i + 1].append(seq.row, seq.state.pages[i].id());
+  rows_.add(seq);
 }
 
 }  // namespace longspan::schedule

@@ -1,4 +1,5 @@
 // From running to waiting: whoever ranks last gives its pages to whoever cannot go on without one.
+#include <algorithm>
 #include <utility>
 
 #include "schedule/scheduler.h"
@@ -9,7 +10,7 @@ namespace longspan::schedule {
 bool Scheduler::grow(Sequence& seq) {
   while (std::ssize(seq.pages) < plan_.pages_for(seq.num_computed + 1)) {
     if (std::optional<cache::Page> page = memory_.allocate_page()) {
-      tables_[0].append(seq.row, page->id());
+      rows_.append(seq, *page);
       seq.pages.push_back(std::move(*page));
       continue;
     }
@@ -61,9 +62,7 @@ bool Scheduler::swap_out(Sequence& seq) {
 // Leaves the batch; pages and state stay with the sequence.
 void Scheduler::stop(Sequence& seq) {
   running_.erase(seq.rank);
-  for (cache::BlockTable& table : tables_) table.clear_row(seq.row);
-  rows_[static_cast<size_t>(seq.row)] = nullptr;
-  seq.row = -1;
+  rows_.remove(seq);
   blocked_ = nullptr;
 }
 

@@ -10,8 +10,6 @@
 namespace longspan::schedule {
 namespace {
 
-int64_t floor_grid(int64_t num_tokens) { return num_tokens / kGrid * kGrid; }
-
 void check(const SchedulerOptions& options) {
   if (options.max_num_batched_tokens < kGrid)
     fail(ErrorKind::kInvalid, "[scheduler] max_num_batched_tokens is {}, need at least {}",
@@ -30,17 +28,14 @@ void check(const SchedulerOptions& options) {
 
 Scheduler::Scheduler(const cache::PagePlan& plan, const cache::CacheCapacity& capacity,
                      const SchedulerOptions& options)
-    : plan_(plan), options_(options), memory_(plan, capacity) {
-  check(options);
+    : plan_(plan),
+      options_((check(options), options)),
+      memory_(plan, capacity),
+      rows_(plan, options.max_num_seqs, options.max_model_len) {
   const int64_t boundary = std::lcm(plan.page_tokens, kGrid);  // 832: every page; 784: every fourth
   checkpoint_tokens_ =
       boundary * std::max<int64_t>(1, (options.min_checkpoint_tokens + boundary - 1) / boundary);
-  const int32_t max_pages = static_cast<int32_t>(plan.pages_for(options.max_model_len));
-  for (const cache::LayerGroup& group : plan.groups)
-    tables_.emplace_back(options.max_num_seqs, group.kind == cache::LayerKind::kAttention ? max_pages : 1);
   const size_t num_rows = static_cast<size_t>(options.max_num_seqs);
-  rows_.resize(num_rows, nullptr);
-  is_taken_.resize(num_rows, 0);
   order_.reserve(num_rows);
   decodes_.reserve(num_rows);
   prefills_.reserve(num_rows);
@@ -79,15 +74,14 @@ const StepPlan& Scheduler::plan_step(double prefill_tokens_per_ms) {
   CHECK_MSG(!in_step_, "[scheduler] plan_step before complete");
   begin_step(prefill_tokens_per_ms);
   // Where decode rows fill the budget, every other step keeps one grid chunk free for whoever prefills.
-  const int64_t reserved = std::exchange(prefill_starved_, false) ? kGrid : 0;
-  pick_decodes(options_.max_num_batched_tokens - reserved);
-  keep_room_for_short();
+  pick_decodes(std::exchange(prefill_starved_, false) ? kGrid : 0);
   pick_prefills();
   if (!preempted_) pick_admissions();
-  give_kept_room();
+  extend_prefills();
   // Nobody took it: who was to prefill has been cancelled, or finds no pages.
-  if (prefills_.empty() && step_.swap_in.empty()) pick_decodes(options_.max_num_batched_tokens);
-  arrange_rows();
+  if (prefills_.empty() && step_.swap_in.empty()) pick_decodes(0);
+  rows_.gather(decodes_, 0);
+  rows_.gather(prefills_, static_cast<int32_t>(decodes_.size()));
   emit_rows();
   CHECK_MSG(!step_.seqs.empty() || !preempted_, "[scheduler] preempted the only sequence");
   in_step_ = !step_.seqs.empty();
@@ -110,60 +104,51 @@ void Scheduler::begin_step(double prefill_tokens_per_ms) {
   next_decode_ = 0;
   for (const auto& [rank, seq] : running_) order_.push_back(seq);
 
-  prefill_limit_ = options_.max_num_batched_tokens;
   const bool any_decode =
       std::any_of(order_.begin(), order_.end(), [](const Sequence* seq) { return !seq->in_prefill(); });
+  int64_t prefill_tokens = options_.max_num_batched_tokens;
   if (any_decode && options_.max_decode_stall_ms > 0 && prefill_tokens_per_ms > 0) {
     const double limit = std::min(prefill_tokens_per_ms * options_.max_decode_stall_ms, 1e9);
-    prefill_limit_ = std::clamp(floor_grid(static_cast<int64_t>(limit)), kGrid, prefill_limit_);
+    prefill_tokens = std::clamp(floor_grid(static_cast<int64_t>(limit)), kGrid, prefill_tokens);
   }
+  budget_ = StepBudget(options_.max_num_batched_tokens, prefill_tokens);
 }
 
-// Decode rows, best rank first, up to `limit` tokens of the step; a second call goes on where the first
+// Decode rows, best rank first, down to `reserve` tokens of the budget; a second call goes on where the first
 // ended.
-void Scheduler::pick_decodes(int64_t limit) {
-  for (; next_decode_ < order_.size() && step_.num_tokens < limit; ++next_decode_) {
+void Scheduler::pick_decodes(int64_t reserve) {
+  for (; next_decode_ < order_.size() && budget_.left() > reserve; ++next_decode_) {
     Sequence& seq = *order_[next_decode_];
     if (seq.status != SeqStatus::kRunning || seq.in_prefill() || !grow(seq)) continue;
-    decodes_.push_back({&seq, 1});
-    ++step_.num_tokens;
+    pick_decode(seq);
   }
 }
 
-// While a long prompt runs for minutes, a quarter of each step is kept for prompts that are done within it.
-void Scheduler::keep_room_for_short() {
-  short_tokens_ =
-      floor_grid(std::min(prefill_limit_, options_.max_num_batched_tokens - step_.num_tokens) / 4);
-  kept_room_ = 0;
-  bool any_long = false;
-  const auto visit = [&](const Sequence& seq) {
-    if (!seq.in_prefill()) return;
-    const bool is_short = seq.num_prompt - seq.num_computed <= short_tokens_;
-    if (is_short && any_long) kept_room_ = short_tokens_;
-    any_long = any_long || !is_short;
-  };
-  for (const auto& [rank, seq] : running_) visit(*seq);
-  if (std::ssize(running_) == options_.max_num_seqs) return;  // nobody is admitted
-  for (const auto& [rank, seq] : waiting_) {
-    if (kept_room_ > 0) break;
-    visit(*seq);
-  }
-}
-
-// Tokens of the next prefill chunk: to the end of the prompt, or to the last grid point that the step has
-// room for. 0: none.
-int64_t Scheduler::chunk_of(int64_t num_computed, int64_t num_prompt) const {
-  const bool is_short = num_prompt - num_computed <= short_tokens_;
-  const int64_t room = std::min(prefill_limit_, options_.max_num_batched_tokens - step_.num_tokens);
-  const int64_t end = num_computed + room - (is_short ? 0 : kept_room_);
-  if (end >= num_prompt) return num_prompt - num_computed;
-  return std::max<int64_t>(floor_grid(end) - num_computed, 0);
+void Scheduler::pick_decode(Sequence& seq) {
+  decodes_.push_back({&seq, 1});
+  budget_.take_decode();
 }
 
 void Scheduler::pick_prefills() {
+  budget_.close_decodes();
+  if (short_waits_behind_long()) budget_.keep_room_for_short();
   for (Sequence* seq : order_)
     if (seq->status == SeqStatus::kRunning && seq->in_prefill())
-      pick_prefill(*seq, chunk_of(seq->num_computed, seq->num_prompt));
+      pick_prefill(*seq, budget_.chunk(seq->num_computed, seq->num_prompt));
+}
+
+bool Scheduler::short_waits_behind_long() const {
+  bool any_long = false;
+  const auto is_behind = [&](const auto& entry) {
+    const Sequence& seq = *entry.second;
+    if (!seq.in_prefill()) return false;
+    const bool is_short = budget_.is_short(seq.num_computed, seq.num_prompt);
+    any_long = any_long || !is_short;
+    return is_short && any_long;
+  };
+  if (std::any_of(running_.begin(), running_.end(), is_behind)) return true;
+  if (std::ssize(running_) == options_.max_num_seqs) return false;  // nobody can come in
+  return std::any_of(waiting_.begin(), waiting_.end(), is_behind);
 }
 
 void Scheduler::pick_prefill(Sequence& seq, int64_t q_len) {
@@ -171,53 +156,19 @@ void Scheduler::pick_prefill(Sequence& seq, int64_t q_len) {
     prefill_starved_ = prefills_.empty() && !decodes_.empty();
     return;
   }
-  if (seq.num_prompt - seq.num_computed <= short_tokens_)
-    kept_room_ = std::max<int64_t>(kept_room_ - q_len, 0);
   prefills_.push_back({&seq, static_cast<int32_t>(q_len)});
-  step_.num_tokens += static_cast<int32_t>(q_len);
-  prefill_limit_ -= q_len;
+  budget_.take_chunk(seq.num_computed, seq.num_prompt, q_len);
 }
 
 // What no short prompt took makes the chunks of the long ones longer.
-void Scheduler::give_kept_room() {
-  kept_room_ = 0;
+void Scheduler::extend_prefills() {
+  budget_.give_kept_room();
   for (Pick& pick : prefills_) {
-    const int64_t more = chunk_of(pick.seq->num_computed + pick.q_len, pick.seq->num_prompt);
+    const int64_t begin = pick.seq->num_computed + pick.q_len;
+    const int64_t more = budget_.chunk(begin, pick.seq->num_prompt);
     pick.q_len += static_cast<int32_t>(more);
-    step_.num_tokens += static_cast<int32_t>(more);
-    prefill_limit_ -= more;
+    budget_.take_chunk(begin, pick.seq->num_prompt, more);
   }
-}
-
-// ---- Rows. A batch row is a table row: decode rows, then prefill rows, then those who wait this step out.
-
-void Scheduler::arrange_rows() {
-  gather_rows(decodes_, 0);
-  gather_rows(prefills_, static_cast<int32_t>(decodes_.size()));
-}
-
-// Brings the picks to rows first_row .. first_row + n - 1, moving only those that are elsewhere.
-void Scheduler::gather_rows(std::span<const Pick> picks, int32_t first_row) {
-  const int32_t end_row = first_row + static_cast<int32_t>(picks.size());
-  const auto is_inside = [&](const Pick& pick) {
-    return pick.seq->row >= first_row && pick.seq->row < end_row;
-  };
-  std::fill(is_taken_.begin() + first_row, is_taken_.begin() + end_row, uint8_t{0});
-  for (const Pick& pick : picks)
-    if (is_inside(pick)) is_taken_[static_cast<size_t>(pick.seq->row)] = 1;
-  int32_t hole = first_row;
-  for (const Pick& pick : picks) {
-    if (is_inside(pick)) continue;
-    while (is_taken_[static_cast<size_t>(hole)]) ++hole;
-    swap_rows(pick.seq->row, hole++);
-  }
-}
-
-void Scheduler::swap_rows(int32_t a, int32_t b) {
-  std::swap(rows_[static_cast<size_t>(a)], rows_[static_cast<size_t>(b)]);
-  for (const int32_t row : {a, b})
-    if (Sequence* seq = rows_[static_cast<size_t>(row)]) seq->row = row;
-  for (cache::BlockTable& table : tables_) table.swap_rows(a, b);
 }
 
 void Scheduler::emit_rows() {
@@ -234,6 +185,7 @@ void Scheduler::emit_rows() {
         .is_prefill = is_prefill,
         .sample = end == seq.num_tokens(),
         .tokens = tokens.subspan(static_cast<size_t>(seq.num_computed), static_cast<size_t>(pick.q_len))};
+    step_.num_tokens += pick.q_len;
     (is_prefill ? stats_.num_prefill_tokens : stats_.num_decode_tokens) += pick.q_len;
     stats_.num_replayed_tokens += std::max<int64_t>(std::min(end, seq.num_known) - seq.num_computed, 0);
   };

@@ -13,17 +13,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cache/block_table.h"
 #include "cache/cache_memory.h"
 #include "cache/page_plan.h"
+#include "schedule/batch_rows.h"
 #include "schedule/request.h"
 #include "schedule/sequence.h"
+#include "schedule/step_budget.h"
 #include "schedule/step_plan.h"
 
 namespace longspan::schedule {
 
-inline constexpr int64_t kGrid =
-    64;  // tokens: chunks of the state layers; prefill chunks end on multiples of it
 inline constexpr int64_t kPriorityStep = 1000;  // arrivals that one level of priority is worth
 inline constexpr int32_t kMaxPriority = 100;
 
@@ -82,8 +81,7 @@ class Scheduler {
 
   Admission add(Request request);
   // prefill_tokens_per_ms: the caller's estimate, for max_decode_stall_ms; 0: unknown, no limit.
-  // The plan is valid until the next call; an empty one says that there is nothing to run, and needs no
-  // complete().
+  // The plan is valid until the next call; an empty one, which needs no complete(), says: nothing to run.
   const StepPlan& plan_step(double prefill_tokens_per_ms = 0);
   // The step was run: `sampled` has one entry for each row with sample set, in any order; a cancelled
   // sequence's may be missing. Returns who ended; valid until the next call.
@@ -93,18 +91,14 @@ class Scheduler {
   bool cancel(SeqId id);
 
   bool has_work() const { return !sequences_.empty(); }
-  const Sequence* find(SeqId id) const;  // null when not live
-  cache::BlockTable& table(int32_t group) { return tables_[static_cast<size_t>(group)]; }  // for commit()
-  const cache::BlockTable& table(int32_t group) const { return tables_[static_cast<size_t>(group)]; }
+  const Sequence* find(SeqId id) const;                                   // null when not live
+  cache::BlockTable& table(int32_t group) { return rows_.table(group); }  // for commit()
+  const cache::BlockTable& table(int32_t group) const { return rows_.table(group); }
   const cache::CacheMemory& memory() const { return memory_; }
   cache::CacheMemory& memory() { return memory_; }
   SchedulerStats stats() const;
 
  private:
-  struct Pick {
-    Sequence* seq = nullptr;
-    int32_t q_len = 0;
-  };
   // A checkpoint that the step under way writes.
   struct PendingCheckpoint {
     Sequence* seq = nullptr;
@@ -113,20 +107,17 @@ class Scheduler {
 
   // scheduler.cc: the parts of plan_step, in order, and of complete.
   void begin_step(double prefill_tokens_per_ms);
-  void pick_decodes(int64_t limit);
-  void keep_room_for_short();
+  void pick_decodes(int64_t reserve);
   void pick_prefills();
-  void pick_prefill(Sequence& seq, int64_t q_len);
-  void give_kept_room();
-  void arrange_rows();
-  void gather_rows(std::span<const Pick> picks, int32_t first_row);
-  void swap_rows(int32_t a, int32_t b);
+  void extend_prefills();
   void emit_rows();
+  void pick_decode(Sequence& seq);
+  void pick_prefill(Sequence& seq, int64_t q_len);
+  bool short_waits_behind_long() const;
   void plan_checkpoints(Sequence& seq, int64_t end);
   void advance();
   void append(const Sampled& sampled);
   void index_pages(Sequence& seq);
-  int64_t chunk_of(int64_t num_computed, int64_t num_prompt) const;
   void drop(SeqId id);
 
   // admit.cc: from waiting to running.
@@ -149,12 +140,10 @@ class Scheduler {
   SchedulerOptions options_;
   int64_t checkpoint_tokens_ = 0;  // states are kept at multiples of it, and at a prompt's last grid point
   cache::CacheMemory memory_;
-  std::vector<cache::BlockTable>
-      tables_;  // [num_groups]: attention [max_num_seqs, pages], states [max_num_seqs, 1]
+  BatchRows rows_;
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;  // all live ones
   std::map<Rank, Sequence*> waiting_;                               // kWaiting and kSwapped
   std::map<Rank, Sequence*> running_;
-  std::vector<Sequence*> rows_;        // [max_num_seqs], null where free
   const Sequence* blocked_ = nullptr;  // first in waiting_, and no room for it until somebody stops
   int64_t num_arrivals_ = 0;
 
@@ -163,16 +152,13 @@ class Scheduler {
   bool in_step_ = false;
   bool preempted_ = false;        // in this step: then nobody is admitted
   bool prefill_starved_ = false;  // decode rows left no room for a grid chunk: the next step reserves it
-  int64_t prefill_limit_ = 0;     // tokens that may still be prefilled, from max_decode_stall_ms
-  int64_t short_tokens_ = 0;      // a prompt with no more than this left is short
-  int64_t kept_room_ = 0;         // of prefill_limit_, for short prompts only
+  StepBudget budget_;
   std::vector<Sequence*> order_;  // running_ when the step began
   size_t next_decode_ = 0;        // in order_
   std::vector<Pick> decodes_;
   std::vector<Pick> prefills_;
   std::vector<PendingCheckpoint> checkpoints_;
   std::vector<cache::Page> held_;  // sources of the step's copies
-  std::vector<uint8_t> is_taken_;  // [max_num_seqs], scratch of gather_rows
   std::vector<SeqId> cancelled_;
   std::vector<Finished> finished_;
   SchedulerStats stats_;
