@@ -18,6 +18,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough(false);
   int exit_code = 0;
+  longspan::cli::add_serve(app, exit_code);
   longspan::cli::add_run(app, exit_code);
   longspan::cli::add_inspect(app, exit_code);
   longspan::cli::add_tokenize(app, exit_code);

@@ -1,0 +1,181 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "core/log.h"
+#include "server/api_key.h"
+#include "server/http_router.h"
+#include "server/info_routes.h"
+#include "server/openai_chat.h"
+#include "server/openai_completions.h"
+#include "server/service.h"
+
+namespace longspan::server {
+namespace {
+
+constexpr std::chrono::milliseconds kDrainTick{20};
+constexpr size_t kMaxRequestIdBytes = 128;
+
+using ServiceHandler = HttpResponse (*)(const HttpRequest&, Service&);
+
+std::vector<Route> make_routes(Service& service) {
+  const auto route = [&service](const char* method, const char* pattern, ServiceHandler handler,
+                                Access access = Access::kKey) {
+    return Route{method, pattern, access,
+                 [&service, handler](const HttpRequest& request) { return handler(request, service); }};
+  };
+  return {
+      route("GET", "/health", health, Access::kOpen), route("GET", "/ready", ready),
+      route("GET", "/version", show_version),         route("GET", "/v1/models", list_models),
+      route("GET", "/v1/models/{}", show_model),      route("POST", "/v1/chat/completions", chat_completions),
+      route("POST", "/v1/completions", completions),  route("POST", "/tokenize", tokenize),
+      route("POST", "/detokenize", detokenize),       route("POST", "/apply-template", apply_template),
+  };
+}
+
+// The client's own id where it is fit for a header and a log line, else a new one.
+std::string request_id(const HttpRequest& request) {
+  const auto given = request.header("x-request-id");
+  const auto fit = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  if (given && !given->empty() && given->size() <= kMaxRequestIdBytes &&
+      std::all_of(given->begin(), given->end(), fit))
+    return std::string(*given);
+  return random_id("req-");
+}
+
+// JSON, or what curl says when nobody told it otherwise.
+void check_content_type(const HttpRequest& request) {
+  if (request.method != "POST" || request.body.empty()) return;
+  std::string type(request.header("content-type").value_or(""));
+  type = type.substr(0, type.find(';'));
+  if (type.empty() || type.find("json") != std::string::npos || type == "application/x-www-form-urlencoded" ||
+      type == "text/plain")
+    return;
+  throw WireError{
+      .status = 415,
+      .type = error_type(415),
+      .message = fmt::format("Content-Type: got '{}', need application/json", type.substr(0, 80))};
+}
+
+void check_content_encoding(const HttpRequest& request) {
+  const auto encoding = request.header("content-encoding");
+  if (!encoding || encoding->empty() || *encoding == "identity") return;
+  throw WireError{.status = 415,
+                  .type = error_type(415),
+                  .message = fmt::format("Content-Encoding: got '{}', need none", encoding->substr(0, 80))};
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(engine::Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
+       ServerOptions options)
+      : options_(checked(std::move(options))),
+        key_(options_.api_key),
+        service_{.engine = engine,
+                 .tokenizer = tokenizer,
+                 .options = options_,
+                 .prompter = ChatPrompter(tokenizer, chat_template),
+                 .default_sampling = engine::default_sampling(engine.info().generation),
+                 .started_unix_seconds = unix_seconds()},
+        routes_(make_routes(service_)),
+        http_(
+            options_.host, options_.port, options_.http,
+            [this](const HttpRequest& request) { return handle(request); },
+            [](int status, const std::string& message) {
+              return openai_error_response(
+                  {.status = status, .type = error_type(status), .message = message});
+            }) {}
+
+  int port() const { return http_.port(); }
+  void start() { http_.start(); }
+
+  bool drain() {
+    service_.draining = true;
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.shutdown_timeout_seconds);
+    while (http_.num_busy() > 0) {
+      if (std::chrono::steady_clock::now() >= deadline) return false;
+      std::this_thread::sleep_for(kDrainTick);
+    }
+    return true;
+  }
+
+  void stop() {
+    service_.draining = true;
+    http_.stop();
+  }
+
+ private:
+  static ServerOptions checked(ServerOptions options) {
+    if (options.model_names.empty()) fail(ErrorKind::kInvalid, "the server needs a model name");
+    return options;
+  }
+
+  HttpResponse handle(const HttpRequest& request) {
+    const std::string id = request_id(request);
+    HttpResponse response = answer(request);
+    response.set_header("x-request-id", id);
+    return response;
+  }
+
+  // The one place where errors become responses.
+  HttpResponse answer(const HttpRequest& request) {
+    try {
+      return dispatch(request);
+    } catch (const WireError& error) {
+      return openai_error_response(error);
+    } catch (const std::exception& error) {
+      const WireError wire = WireError::of(error);
+      if (wire.status >= 500) log(LogLevel::kError, "{} {}: {}", request.method, request.path, wire.message);
+      return openai_error_response(wire);
+    }
+  }
+
+  HttpResponse dispatch(const HttpRequest& request) {
+    const RouteMatch match = find_route(routes_, request.method, request.path);
+    if (!match.route || match.route->access == Access::kKey) key_.check(request);
+    if (!match.route) return unknown(request, match);
+    check_content_type(request);
+    check_content_encoding(request);
+    if (match.parts.empty()) return match.route->handler(request);
+    HttpRequest with_parts = request;
+    with_parts.parts = match.parts;
+    return match.route->handler(with_parts);
+  }
+
+  static HttpResponse unknown(const HttpRequest& request, const RouteMatch& match) {
+    const bool known_path = !match.allowed_methods.empty();
+    WireError error{.status = known_path ? 405 : 404};
+    error.type = error_type(error.status);
+    error.code = known_path ? "method_not_allowed" : "route_not_found";
+    error.message = known_path
+                        ? fmt::format("{} {}: need {}", request.method, request.path, match.allowed_methods)
+                        : fmt::format("there is no {} {}", request.method, request.path);
+    HttpResponse response = openai_error_response(error);
+    if (known_path) response.set_header("Allow", match.allowed_methods);
+    return response;
+  }
+
+  ServerOptions options_;
+  ApiKey key_;
+  Service service_;
+  std::vector<Route> routes_;
+  HttpServer http_;  // last: its handlers use all of the above
+};
+
+Server::Server(engine::Engine& engine, const text::Tokenizer& tokenizer,
+               const text::ChatTemplate& chat_template, ServerOptions options)
+    : impl_(std::make_unique<Impl>(engine, tokenizer, chat_template, std::move(options))) {}
+Server::~Server() { stop(); }
+int Server::port() const { return impl_->port(); }
+void Server::start() { impl_->start(); }
+bool Server::drain() { return impl_->drain(); }
+void Server::stop() { impl_->stop(); }
+
+}  // namespace longspan::server
