@@ -74,6 +74,23 @@ void conv_rows_of(const CausalConv& args, const ConvSpan& span, Index first_chan
   }
 }
 
+// taps[j][c] = weight[c][j]
+void transpose_taps(const float* weight, Index weight_stride, Index num_taps, Index num_channels,
+                    float* taps) {
+  Index c = 0;
+  if (num_taps == 4 && weight_stride == 4)
+    for (; c + lanes() <= num_channels; c += lanes()) {
+      Vec tap0, tap1, tap2, tap3;
+      hn::LoadInterleaved4(F32(), weight + 4 * c, tap0, tap1, tap2, tap3);
+      store(tap0, taps + c);
+      store(tap1, taps + kConvBlock + c);
+      store(tap2, taps + 2 * kConvBlock + c);
+      store(tap3, taps + 3 * kConvBlock + c);
+    }
+  for (; c < num_channels; ++c)
+    for (Index j = 0; j < num_taps; ++j) taps[j * kConvBlock + c] = weight[c * weight_stride + j];
+}
+
 void conv_rows(const CausalConv& args, const ConvSpan& span, Index first_channel, Index num_channels,
                const float* taps) {
   dispatch_dtype(args.x.dtype,
@@ -88,6 +105,7 @@ namespace longspan::ops::cpu {
 namespace {
 
 HWY_EXPORT(conv_rows);
+HWY_EXPORT(transpose_taps);
 
 constexpr Index kConvRows = 128;  // rows a task: enough to pay for turning its weights around
 
@@ -95,18 +113,12 @@ char* history_of(const StateCache& state, Index page) {
   return static_cast<char*>(state.data) + page * state.page_stride_bytes + state.conv_offset_bytes;
 }
 
-// taps[j][c] = weight[first_channel + c][j]
-void transpose_taps(const CausalConv& args, Index first_channel, Index num_channels, float* taps) {
-  for (Index c = 0; c < num_channels; ++c) {
-    const float* weight = args.weight.as<float>() + (first_channel + c) * args.weight.stride(0);
-    for (Index j = 0; j < args.state.conv_kernel; ++j) taps[j * kConvBlock + c] = weight[j];
-  }
-}
-
 // Rows begin .. end of the step, whichever sequences they belong to.
 void conv_task(const CausalConv& args, Index begin, Index end, Index first_channel, float* taps) {
   const Index num_channels = std::min(kConvBlock, args.state.conv_channels - first_channel);
-  transpose_taps(args, first_channel, num_channels, taps);
+  HWY_DYNAMIC_DISPATCH(transpose_taps)
+  (args.weight.as<float>() + first_channel * args.weight.stride(0), args.weight.stride(0),
+   args.state.conv_kernel, num_channels, taps);
   const auto kernel = HWY_DYNAMIC_DISPATCH(conv_rows);
   for (Index seq_idx = 0; seq_idx < args.seqs.num_seqs; ++seq_idx) {
     const SeqRows seq = seq_rows(args.seqs, seq_idx);

@@ -63,7 +63,7 @@ void delta_step(const DeltaStep& step, float* s, const T* v, float* o) {
 // out = x / |x| * scale, as floats.
 template <class T>
 void unit_row(const T* x, Index n, float scale, float* out) {
-  const Vec factor = set(inverse_norm(x, n) * scale);
+  const Vec factor = hn::Mul(inverse_norm(set(sum_of_squares(x, n))), set(scale));
   for_each_vector(n, [&](Index j, auto extent)
                          HWY_ATTR { store(hn::Mul(load(x + j, extent), factor), out + j, extent); });
 }

@@ -30,19 +30,23 @@ inline constexpr Index kCrossParts = std::is_same_v<P, bf16> ? 3 : 1;
 
 constexpr Index round_up(Index x, Index multiple) { return (x + multiple - 1) / multiple * multiple; }
 
-// Hands out pieces of a scratch buffer, each on a cache line of its own; on nullptr it only counts.
+// Hands out pieces of a scratch buffer; on nullptr it only counts. Pieces start on cache lines, but not at
+// the same offset of a 4 KB page: a load would wait for a store into another piece with equal low address
+// bits.
 class Carver {
  public:
   explicit Carver(void* base) : base_(static_cast<char*>(base)) {}
   template <class E>
   E* take(Index count) {
     char* piece = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += (static_cast<size_t>(count) * sizeof(E) + 63) / 64 * 64;
+    used_ += (static_cast<size_t>(count) * sizeof(E) + 63) / 64 * 64 + kSkew;
     return reinterpret_cast<E*>(piece);
   }
   size_t used() const { return used_; }
 
  private:
+  static constexpr size_t kSkew = 5 * 64;
+
   char* base_;
   size_t used_ = 0;
 };
@@ -119,14 +123,23 @@ inline void sum_decays(const float* g, Index num_rows, Decays& decays) {
   }
 }
 
-// to[part] <- a row of q or k, padded with zeros, for every part; returns 1 / |row|.
+// to[part] <- a row of q or k, padded with zeros, for every part (P holds T's values exactly). Returns
+// |row|^2.
 template <class T, class P>
 float load_key_row(const T* from, Index k_dim, Index k_width, P* to) {
-  std::fill_n(to + k_dim, k_width - k_dim, P(0.0f));
-  for_each_vector(k_dim,
-                  [&](Index j, auto extent) HWY_ATTR { store(load(from + j, extent), to + j, extent); });
-  for (Index part = 1; part < kParts<P>; ++part) std::copy_n(to, k_width, to + part * k_width);
-  return inverse_norm(to, k_dim);
+  Vec sum = hn::Zero(F32());
+  Index j = 0;
+  const auto add = [&](Vec x) HWY_ATTR {
+    for (Index part = 0; part < kParts<P>; ++part) store_exact(x, to + part * k_width + j);
+    sum = hn::MulAdd(x, x, sum);
+  };
+  for (; j + lanes() <= k_dim; j += lanes()) add(load(from + j));
+  if (j < k_dim) {
+    add(load(from + j, Part{k_dim - j}));
+    j += lanes();
+  }
+  for (; j < k_width; j += lanes()) add(hn::Zero(F32()));
+  return sum_of_lanes(sum);
 }
 
 // [k_width, kParts, C] from packed K^T: its panels hold 16 tokens of a pair of k rows, or of one.
@@ -179,9 +192,13 @@ void load_keys(const GatedDelta& args, const Chunk& chunk, Index key_head, const
     }
     scratch.inv_k[i] = load_key_row(head_row<const T>(args.k, chunk.row + i, key_head), k_dim, k_width,
                                     scratch.kq + i * row_width);
-    scratch.inv_q[i] = scale * load_key_row(head_row<const T>(args.q, chunk.row + i, key_head), k_dim,
-                                            k_width, scratch.kq + (chunk.num_rows + i) * row_width);
+    scratch.inv_q[i] = load_key_row(head_row<const T>(args.q, chunk.row + i, key_head), k_dim, k_width,
+                                    scratch.kq + (chunk.num_rows + i) * row_width);
   }
+  for_each_vector(chunk.num_rows, [&](Index i, auto extent) HWY_ATTR {
+    store(inverse_norm(load(scratch.inv_k + i, extent)), scratch.inv_k + i);
+    store(hn::Mul(set(scale), inverse_norm(load(scratch.inv_q + i, extent))), scratch.inv_q + i);
+  });
   pack_b_transposed(scratch.kq, row_width, k_width, chunk.num_rows, scratch.k_packed);
   transpose_keys(scratch.k_packed, k_width, chunk.num_rows, scratch.k_transposed);
   gemm(scratch.kq, row_width, scratch.k_packed, scratch.kq_k, kGdnChunk, 2 * chunk.num_rows, chunk.num_rows,
@@ -286,8 +303,9 @@ void scale_state_products(const GatedDelta& args, const Chunk& chunk, Index head
     const Vec q_scale = set(decays.from_start[i] * scratch.inv_q[i]);
     for_each_vector(v_dim, [&](Index j, auto extent) HWY_ATTR {
       const Vec error = hn::NegMulAdd(k_scale, load(k_s + j), load(v + j, extent));
+      const Vec o = hn::Mul(q_scale, load(q_s + j));
       store(hn::Mul(beta, error), r + j);
-      store(hn::Mul(q_scale, load(q_s + j)), q_s + j);
+      store(o, q_s + j);
     });
   }
 }

@@ -40,10 +40,9 @@ void read_gates(const GatedDelta& args, Index first_row, Index num_rows, Index h
   });
 }
 
-// 1 / |x|, the l2 norm of MODEL 2.5: sum (not mean), eps inside the root.
-template <class T>
-float inverse_norm(const T* x, Index n) {
-  return 1.0f / std::sqrt(sum_of_squares(x, n) + 1e-6f);
+// 1 / |x| from |x|^2, the l2 norm of MODEL 2.5: sum (not mean), eps inside the root.
+HWY_INLINE Vec inverse_norm(Vec sum_squares) {
+  return hn::Div(set(1.0f), hn::Sqrt(hn::Add(sum_squares, set(1e-6f))));
 }
 
 // out = rnd(o * rsqrt(mean(o^2) + eps) * norm * silu(z))

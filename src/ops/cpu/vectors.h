@@ -67,6 +67,16 @@ HWY_INLINE void store(Vec value, f16* to) {
   for (Index i = 0; i < lanes(); ++i) to[i] = f16(values[i]);
 }
 
+// The same for values that T holds exactly: cheaper.
+HWY_INLINE void store_exact(Vec value, float* to) { store(value, to); }
+HWY_INLINE void store_exact(Vec value, bf16* to) {
+  const hn::Rebind<uint16_t, F32> du16;
+  const hn::Rebind<int32_t, F32> di32;
+  const hn::Rebind<uint32_t, F32> du32;
+  const auto bits = hn::BitCast(di32, hn::ShiftRight<16>(hn::BitCast(du32, value)));
+  hn::StoreU(hn::DemoteTo(du16, bits), du16, reinterpret_cast<uint16_t*>(to));
+}
+
 // How much of a vector lies inside its row: all of it, or the first count elements. The others read as zero
 // and are never touched in memory.
 struct Whole {};
