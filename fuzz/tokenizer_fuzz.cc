@@ -7,8 +7,7 @@
 #include "text/nfc.h"
 #include "text/utf8.h"
 
-using namespace longspan::text;
-
+namespace longspan::text {
 namespace {
 
 Tokenizer make_tokenizer() {
@@ -46,16 +45,20 @@ void check_stream(const Tokenizer& tokenizer, std::string_view bytes) {
   }
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+void check(std::string_view bytes) {
   static const Tokenizer tokenizer = make_tokenizer();
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const std::string text = replace_invalid_utf8(bytes);
   for (const SpecialTokens policy : {SpecialTokens::kParse, SpecialTokens::kAsText}) {
     CHECK(tokenizer.encode(bytes, policy) == tokenizer.encode(text, policy));
     check_policy(tokenizer, text, policy);
   }
   check_stream(tokenizer, bytes);
+}
+
+}  // namespace
+}  // namespace longspan::text
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  longspan::text::check({reinterpret_cast<const char*>(data), size});
   return 0;
 }
