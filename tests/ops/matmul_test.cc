@@ -14,6 +14,7 @@
 #include "core/buffer.h"
 #include "ops/cpu/backend.h"
 #include "ops/cpu/gemm_kernels.h"
+#include "support/guarded.h"
 
 namespace {
 std::atomic<int64_t> num_allocations{0};
@@ -237,6 +238,21 @@ TYPED_TEST(MatmulTest, NanAndInfinityStayInTheirRow) {
           ASSERT_TRUE(std::isfinite(out.value(i, j)));
       }
   }
+}
+
+// x and out end where their memory does.
+TYPED_TEST(MatmulTest, TouchesNothingOutsideItsOperands) {
+  using T = TypeParam;
+  for (const Index m : {1, 17, 33, 49, 130})
+    for (const Index n : {1, 33, 200})
+      for (const Index k : {1, 31, 70}) {
+        const Guarded<T> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
+        const Matrix<T> weight(n, k);
+        const auto packed = this->pack(weight);
+        this->backend_->matmul({.x = TensorView(x.data(), dtype_of<T>::value, {m, k}),
+                                .weight = packed.get(),
+                                .out = TensorView(out.data(), dtype_of<T>::value, {m, n})});
+      }
 }
 
 TYPED_TEST(MatmulTest, NoRowsIsNoWork) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,6 +12,7 @@
 
 #include "core/buffer.h"
 #include "ops/cpu/gemm_kernels.h"
+#include "support/guarded.h"
 
 namespace longspan::ops::cpu {
 namespace {
@@ -95,9 +97,9 @@ TYPED_TEST_SUITE(TileGemm, Types);
 
 TYPED_TEST(TileGemm, MatchesTheOracleForAnySmallShape) {
   for (const GemmKernels& kernels : available_kernels())
-    for (Index m : {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 70})
-      for (Index n : {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65})
-        for (Index k : {1, 2, 3, 31, 32, 33, 63, 64, 65, 70}) {
+    for (Index m : {1, 2, 7, 8, 15, 16, 17, 32, 33, 70})
+      for (Index n : {1, 15, 16, 17, 31, 32, 33, 48, 65})
+        for (Index k : {1, 2, 3, 31, 32, 33, 70}) {
           Problem<TypeParam> problem(m, n, k, k + (m + n) % 5);
           expect_product(kernels, problem, (m + n + k) % 2 == 0 ? Accumulate::kYes : Accumulate::kNo);
           if (this->HasFatalFailure()) return;
@@ -221,6 +223,49 @@ TYPED_TEST(TileGemm, NanAndInfinityReachTheirRowAndColumnOnly) {
             ASSERT_EQ(got, -inf) << kernels.name;
           else
             ASSERT_EQ(got, static_cast<float>(k)) << kernels.name;
+        }
+    }
+}
+
+// All operands end where their memory does.
+TYPED_TEST(TileGemm, TouchesNothingOutsideItsOperands) {
+  for (const GemmKernels& kernels : available_kernels())
+    for (Index m : {1, 3, 8, 17, 33})
+      for (Index n : {1, 16, 19, 50})
+        for (Index k : {1, 7, 31, 32, 45, 257}) {
+          const auto count = [](Index rows, Index cols) { return static_cast<size_t>(rows * cols); };
+          const Guarded<TypeParam> a(count(m, k)), b(count(k, n));
+          const Guarded<TypeParam> packed(static_cast<size_t>(packed_elements<TypeParam>(k, n)));
+          const Guarded<TypeParam> out(count(m, n));
+          const Guarded<float> c(count(m, n)), bias(count(1, n));
+          const TypedKernels<TypeParam>& typed = kernels.of<TypeParam>();
+          typed.pack_b(b.data(), n, k, n, packed.data());
+          typed.pack_b_transposed(b.data(), k, k, n, packed.data());
+          typed.gemm(a.data(), k, packed.data(), c.data(), n, m, n, k, Accumulate::kNo);
+          typed.gemm(a.data(), k, packed.data(), c.data(), n, m, n, k, Accumulate::kYes);
+          typed.round_rows(c.data(), n, bias.data(), out.data(), n, m, n);
+        }
+}
+
+TYPED_TEST(TileGemm, RoundsToNearestEven) {
+  const Index m = 3, n = 37;
+  std::vector<float> c = random_values<float>(m * (n + 1), 3), bias = random_values<float>(n, 4);
+  c[0] = std::bit_cast<float>(0x3f808000u);  // halfway: down to even
+  c[1] = std::bit_cast<float>(0x3f818000u);  // halfway: up to even
+  c[2] = std::numeric_limits<float>::infinity();
+  c[3] = std::numeric_limits<float>::quiet_NaN();
+  c[4] = -0.0f;
+  for (const GemmKernels& kernels : available_kernels())
+    for (const bool has_bias : {false, true}) {
+      std::vector<TypeParam> out(static_cast<size_t>(m * n));
+      kernels.of<TypeParam>().round_rows(c.data(), n + 1, has_bias ? bias.data() : nullptr, out.data(), n, m,
+                                         n);
+      for (Index i = 0; i < m; ++i)
+        for (Index j = 0; j < n; ++j) {
+          const float sum = c[static_cast<size_t>(i * (n + 1) + j)];
+          const auto want = TypeParam(has_bias ? sum + bias[static_cast<size_t>(j)] : sum);
+          ASSERT_EQ(std::memcmp(&out[static_cast<size_t>(i * n + j)], &want, sizeof(want)), 0)
+              << kernels.name << " (" << i << ", " << j << ")";
         }
     }
 }
