@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "text/jinja/strings.h"
+#include "text/tag_scanner.h"
 #include "text/text_file.h"
 
 namespace longspan::text {
@@ -39,7 +39,7 @@ void parse_arguments(Json& call, const std::string& where) {
   Json& arguments = function["arguments"];
   if (!arguments.is_string()) return;
   const std::string text = arguments.get<std::string>();
-  if (jinja::strip(text).empty()) {
+  if (trim(text).empty()) {
     arguments = Json::object();
     return;
   }
@@ -80,8 +80,7 @@ Json* continued_text(Json& message) {
       if (part.is_object() && part.contains("text")) last = &part["text"];
     text = last;
   }
-  const bool has_text =
-      text && text->is_string() && !jinja::strip(text->get_ref<const std::string&>()).empty();
+  const bool has_text = text && text->is_string() && !trim(text->get_ref<const std::string&>()).empty();
   return has_text ? text : nullptr;
 }
 

@@ -4,6 +4,11 @@
 
 namespace longspan::text {
 
+std::string_view trim(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);  // npos + 1 == 0
+}
+
 Match starts_with_tag(std::string_view text, std::string_view tag, bool at_end) {
   if (text.starts_with(tag)) return Match::kYes;
   return !at_end && tag.starts_with(text) ? Match::kMore : Match::kNo;

@@ -12,6 +12,9 @@ enum class Match : uint8_t { kNo, kYes, kMore };
 
 inline constexpr std::string_view kWhiteSpace = " \t\r\n";
 
+// Without the white space at both ends. Bytes only: what a model writes need not be valid UTF-8.
+std::string_view trim(std::string_view text);
+
 // Does the text start with the tag? At the end of the stream there is no kMore.
 Match starts_with_tag(std::string_view text, std::string_view tag, bool at_end);
 

@@ -4,8 +4,6 @@
 #include <random>
 #include <utility>
 
-#include "text/jinja/strings.h"
-
 namespace longspan::text {
 namespace {
 
@@ -27,9 +25,11 @@ size_t gap_of(std::string_view text) { return std::min(text.find_first_not_of(kW
 size_t name_size(std::string_view text) { return std::min(text.find_first_of(">\n<"), text.size()); }
 
 std::string_view clean_name(std::string_view name) {
-  name = jinja::strip(name);
+  name = trim(name);
   if (name.starts_with("name=")) name.remove_prefix(5);
-  return jinja::strip_chars(name, "\"' ");
+  constexpr std::string_view kQuotes = "\"' ";
+  name.remove_prefix(std::min(name.find_first_not_of(kQuotes), name.size()));
+  return name.substr(0, name.find_last_not_of(kQuotes) + 1);
 }
 
 }  // namespace

@@ -9,13 +9,20 @@
 #include "core/error.h"
 #include "text/jinja/json.h"
 #include "text/jinja/parser.h"
-#include "text/jinja/strings.h"
+#include "text/tag_scanner.h"
 #include "text/utf8.h"
 
 namespace longspan::text {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
 
 struct ParameterType {
   std::string name = "string";
@@ -27,7 +34,7 @@ void add_type(const Json& name, ParameterType& type, bool& found) {
   if (name == "null") {
     type.nullable = true;
   } else if (!found) {
-    type.name = jinja::lower(name.get<std::string>());
+    type.name = lower(name.get<std::string>());
     found = true;
   }
 }
@@ -57,7 +64,7 @@ bool starts_with_any_of(std::string_view name, std::initializer_list<std::string
 }
 
 std::optional<Json> parse_integer(std::string_view text) {
-  text = jinja::strip(text);
+  text = trim(text);
   if (text.starts_with('+')) text.remove_prefix(1);
   int64_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -67,7 +74,7 @@ std::optional<Json> parse_integer(std::string_view text) {
 
 std::optional<Json> parse_number(std::string_view text) {
   if (auto integer = parse_integer(text)) return integer;
-  text = jinja::strip(text);
+  text = trim(text);
   double number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !std::isfinite(number))
@@ -162,7 +169,7 @@ Json ToolSchema::value(std::string_view tool, std::string_view parameter, std::s
   if (at == parameters_.end() || !at->second.is_object() || !at->second.contains(key))
     return std::string(text);
   const ParameterType type = type_of(at->second[key]);
-  const std::string_view trimmed = jinja::strip(text);
+  const std::string_view trimmed = trim(text);
   if (type.nullable && (trimmed == "null" || trimmed == "None")) return nullptr;
   std::optional<Json> value;
   if (starts_with_any_of(type.name, {"int", "uint", "long", "short", "unsigned"})) {
@@ -170,7 +177,7 @@ Json ToolSchema::value(std::string_view tool, std::string_view parameter, std::s
   } else if (starts_with_any_of(type.name, {"num", "float", "double"})) {
     value = parse_number(text);
   } else if (type.name.starts_with("bool")) {
-    value = jinja::lower(trimmed) == "true";
+    value = lower(trimmed) == "true";
   } else if (starts_with_any_of(type.name, {"object", "array", "dict", "list"})) {
     value = parse_structure(text);
   }

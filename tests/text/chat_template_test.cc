@@ -157,6 +157,23 @@ TEST(QwenRules, ToolsComeBeforeTheSystemText) {
   EXPECT_NE(prompt.find("\n\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n"), std::string::npos);
 }
 
+// Four templates in the manner of known model families, with what jinja2 3.1.6 renders for each.
+TEST(ChatTemplate, FamiliesRenderAsInJinja2) {
+  jinja::RenderOptions options;
+  options.now = [] { return std::tm{.tm_hour = 13, .tm_mday = 26, .tm_mon = 6, .tm_year = 2024 - 1900}; };
+  const Json cases = Json::parse(read(kFixtures / "templates/rendered.json"));
+  ASSERT_GT(cases.size(), 30u);
+  for (const Json& one : cases) {
+    const std::string name = one["template"].get<std::string>() + ".jinja";
+    const ChatTemplate chat = from_file(name, {.bos_token = "<|begin|>", .eos_token = std::nullopt});
+    if (one.contains("rendered")) {
+      EXPECT_EQ(chat.render(one["request"], options), one["rendered"].get<std::string>()) << one["request"];
+    } else {
+      EXPECT_EQ(rejection(chat, one["request"]), one["raised"].get<std::string>()) << one["request"];
+    }
+  }
+}
+
 // ---- The request ----
 
 TEST(ChatRequest, ArgumentsAsTextEqualArgumentsAsObject) {

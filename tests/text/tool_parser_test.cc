@@ -180,6 +180,14 @@ TEST(ToolParser, CallCutByTheTokenLimitIsDropped) {
             (Parsed{"", {R"(multiply {"a":5,"b":42})"}}));
 }
 
+TEST(ToolParser, InvalidUtf8DoesNoHarm) {
+  const Parsed parsed =
+      parse({"<tool_call>\n<function=multiply\xF0\x9F>\n<parameter=\xF0>\n\xD1\n</parameter>\n</function>"});
+  EXPECT_EQ(parsed.calls.size(), 1u);
+  EXPECT_EQ(parse({call("all_types", parameter("list", "[\xF0]") + parameter("flag", "\xD1"))}).calls.size(),
+            1u);
+}
+
 TEST(ToolParser, LongValueIsLinear) {  // a quadratic scan of 4 MB in pieces of 4 bytes would take minutes
   const std::string value(4 << 20, '<');
   ToolParser parser{ToolSchema(kTools)};

@@ -75,7 +75,8 @@ std::string escape_html(std::string_view text) {
 
 Value indent(Interpreter& interpreter, const Value& self, const Args& args) {
   Budget& budget = interpreter.budget();
-  const Text text = as_shared_text(self, budget);
+  if (!self.is_string()) fail(ErrorKind::kInvalid, "needs a string, got '{}'", self.type_name());
+  const Text& text = *self.as_text();
   const int64_t width = !args.has(0) ? 4 : args[0].is_string() ? 0 : to_int(args[0], "width");
   budget.build(static_cast<size_t>(std::max<int64_t>(width, 0)));
   const std::string margin = args[0].is_string()
@@ -235,7 +236,6 @@ Value first(Interpreter& interpreter, const Value& self, const Args&) {
 }
 
 Value last(Interpreter& interpreter, const Value& self, const Args&) {
-  require_defined(self);
   if (self.is_string()) return interpreter.item(self, Value(-1));
   if (const List* list = self.as_list(); list && !list->has_length())
     fail(ErrorKind::kInvalid, "a stream has no last item; use |list|last");
@@ -289,6 +289,7 @@ Value map(Interpreter& interpreter, const Value& self, const Args& args) {
   const bool by_path = args.positional.empty() && attribute != args.named.end();
   if (!by_path && (args.positional.empty() || !args[0].is_string()))
     fail(ErrorKind::kInvalid, "needs the name of a filter or attribute=");
+  if (!self.truthy()) return stream({});
   for (const Value& item : iterate(self, interpreter.budget())) {
     if (by_path) {
       Value found = at_path(interpreter, item, attribute->second);

@@ -16,6 +16,8 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;  // clang 14 does not deduce aggregates
 
 int checked_depth(int depth) {
   if (depth > kMaxValueDepth) fail(ErrorKind::kInvalid, "value nested deeper than {} levels", kMaxValueDepth);
