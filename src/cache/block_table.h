@@ -28,8 +28,8 @@ class BlockTable {
   void clear();  // every row that was not clear already; the device follows at the next commit
 
   bool is_dirty() const { return num_dirty_ > 0; }
-  // Calls copy(first_row, entries [n, num_columns]) for each run of changed rows, if any: the one way to the
-  // device.
+  // The one way to the device: copy(first_row, entries [n, num_columns]) for each run of changed rows, if
+  // any.
   void commit(const std::function<void(int32_t, std::span<const int32_t>)>& copy);
   int64_t num_copies() const { return num_copies_; }  // calls of `copy` so far
 

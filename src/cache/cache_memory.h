@@ -29,7 +29,7 @@ class CacheMemory {
 
   // All or nothing; empty when neither free nor evictable pages suffice.
   std::optional<std::vector<Page>> allocate_pages(int64_t count);
-  std::optional<Page> allocate_page();  // one, for a step that must not allocate memory
+  std::optional<Page> allocate_page();        // one, for a step that must not allocate memory
   std::optional<StateSlot> allocate_state();  // num_tokens 0; an empty slot in a dense model
   std::optional<std::vector<Page>> allocate_host_pages(int64_t count);
   std::optional<StateSlot> allocate_host_state();

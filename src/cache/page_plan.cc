@@ -178,8 +178,7 @@ std::string explain(int64_t state_bytes, int64_t kv_bytes_per_token, const PageP
 void add_groups(PagePlan& plan, const CacheSpec& spec) {
   const int64_t num_attention = num_layers_of(spec, LayerKind::kAttention);
   const int64_t num_state = num_layers_of(spec, LayerKind::kState);
-  // Unified: state layers are cut into groups as tall as the attention group, so that they share its layer
-  // tensors.
+  // Unified: groups of state layers are as tall as the attention group, so that they share its layer tensors.
   const int64_t group_size = plan.layout == Layout::kUnified ? num_attention : num_state;
   plan.groups.push_back({.kind = LayerKind::kAttention, .layers = {}});
   plan.places.resize(spec.layers.size());

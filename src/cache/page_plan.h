@@ -11,14 +11,13 @@
 
 namespace longspan::cache {
 
-// Tokens of one chunk of the state layers' prefill. Prefill work is cut, and states are kept, at multiples of
-// it.
+// Tokens of one chunk of the state layers' prefill: prompts are cut, and states are kept, at multiples of it.
 inline constexpr int64_t kGrid = 64;
 
 enum class LayerKind : uint8_t {
-  kAttention,
-  kState
-};  // keeps K and V of every token | keeps one recurrent state
+  kAttention,  // keeps K and V of every token
+  kState,      // keeps one recurrent state
+};
 enum class Layout : uint8_t {
   kUnified,  // one pool of equal pages; a state page is padded to the size of an attention page
   kSplit,    // pages of `alignment` tokens for K and V, and a pool of state slots of their own
@@ -73,12 +72,8 @@ struct StateLayout {
   int64_t size_bytes = 0;   // conv_offset + conv_bytes
 };
 
-enum class PageRule : uint8_t {
-  kAlignment,
-  kStateSize,
-  kPrefixCaching,
-  kMinimum
-};  // who set the page's size
+// Who set the page's size.
+enum class PageRule : uint8_t { kAlignment, kStateSize, kPrefixCaching, kMinimum };
 std::string_view to_string(PageRule rule);
 
 // All sizes are those of one rank.
@@ -110,12 +105,15 @@ struct PagePlan {
   int64_t pages_for(int64_t num_tokens) const;  // attention pages, rounded up
 };
 
-// unified, caching off: align * ceil(state_bytes / (align * kv_bytes_per_token))
-// unified, caching on:  chunk * ceil(ceil(state_bytes / kv_bytes_per_token) / chunk), chunk =
-// lcm(state_chunk, align) dense or split:       align then raised to min_page_tokens, in the same steps. The
-// first is the rule of vLLM's hybrid cache, as field reports describe it: Qwen3.5-27B is 784 at alignment 16,
-// 832 at 64, 1024 with prefix caching. Throws kInvalid on a spec that does not divide over the ranks and on a
-// page that is not target_page_tokens.
+// The page of the plan, in tokens:
+//   dense model, or split layout   align
+//   unified, prefix caching off    align * ceil(state_bytes / (align * kv_bytes_per_token))
+//   unified, prefix caching on     chunk * ceil(ceil(state_bytes / kv_bytes_per_token) / chunk)
+//                                  with chunk = lcm(state_chunk, align)
+// then raised to min_page_tokens in the same steps. The unified rule is that of vLLM's hybrid cache as the
+// field reports describe it: Qwen3.5-27B is 784 at alignment 16, 832 at 64, 1024 with prefix caching. Throws
+// kInvalid on a spec that does not divide over the ranks, and on a page that is not target_page_tokens: the
+// text says which rule raised or lowered it.
 PagePlan plan_pages(const CacheSpec& spec, const PagePlanOptions& options);
 
 // What a budget of device memory holds.
@@ -128,8 +126,8 @@ struct MemoryPlan {
   int64_t num_tokens = 0;       // concurrency * max_model_len
 };
 
-// Split: a state slot for each of max_num_seqs sequences and num_checkpoints more come first, pages take the
-// rest. Never throws: num_pages 0 says that the budget is too small.
+// Split: slots for max_num_seqs sequences and num_checkpoints more come first, pages take the rest. Never
+// throws: num_pages 0 says that the budget is too small.
 MemoryPlan plan_memory(const PagePlan& plan, int64_t budget_bytes, int64_t max_model_len,
                        int32_t max_num_seqs, int32_t num_checkpoints = 0);
 

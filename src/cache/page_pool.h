@@ -11,7 +11,7 @@ namespace longspan::cache {
 
 class PagePool;
 
-// One use of a page. Moving hands the use over, share() adds one, destroying drops it; the last one frees the
+// One use of a page. Moving hands it over, share() adds one, destroying drops it; the last one frees the
 // page.
 class Page {
  public:

@@ -214,8 +214,7 @@ bool PrefixIndex::evict_one(const PagePool& pool) {
     return nodes_[static_cast<size_t>(index)].num_children == 0 && is_candidate(index);
   });
   const bool has_state = state != state_order_.end();
-  // No leaf, but perhaps a parent of pages that running sequences use: they keep theirs, the index forgets
-  // all.
+  // No leaf, but perhaps a parent of pages that sequences use: they keep theirs, the index forgets them all.
   if (oldest == page_order_.end() && !has_state)
     oldest = std::find_if(page_order_.begin(), page_order_.end(), is_candidate);
   const bool has_page = oldest != page_order_.end();

@@ -67,8 +67,8 @@ class PrefixIndex {
   void use(const PrefixHit& hit, int64_t num_queried_tokens);
 
   // Remember that `pages` hold the KV of `tokens` (full pages only), and `state`, if given, the state after
-  // all of them. Between page boundaries a state takes the partly filled page along. What is known already
-  // stays.
+  // all of them. Between page boundaries a state takes the partly filled page along. What is known
+  // already stays.
   void insert(std::string_view salt, std::span<const int32_t> tokens, std::span<const Page> pages,
               StateSlot state = {});
 

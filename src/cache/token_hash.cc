@@ -10,8 +10,7 @@ uint64_t mix(uint64_t lane, uint64_t value, uint64_t factor) {
 }
 
 void advance(PrefixKey& key, uint64_t value) {
-  // Odd 64-bit constants from the fractions of the golden ratio and of pi; the offset keeps token 0 from
-  // vanishing.
+  // Odd constants, from the fractions of the golden ratio and of pi; the sums keep token 0 from vanishing.
   key.low = mix(key.low, value + 0x9e3779b97f4a7c15u, 0xd6e8feb86659fd93u);
   key.high = mix(key.high, value + 0x243f6a8885a308d3u, 0xa0761d6478bd642fu);
 }

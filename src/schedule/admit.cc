@@ -32,7 +32,7 @@ bool Scheduler::block(const Sequence& seq) {
 
 // A long prompt without room for a chunk is let in all the same when a short one may be behind it.
 bool Scheduler::may_wait_inside() {
-  prefill_starved_ = prefills_.empty() && !decodes_.empty();
+  note_starved();
   return budget_.keeps_room() && !prefills_.empty();
 }
 
@@ -64,8 +64,8 @@ bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
   return true;
 }
 
-// Full pages are shared, the partly filled one and the state are copied, since the sequence goes on to write
-// them.
+// Full pages are shared; the partly filled one and the state, which the sequence goes on to write, are
+// copied.
 void Scheduler::copy_hit(cache::PrefixHit hit, Sequence& seq) {
   seq.num_computed = hit.num_tokens;
   seq.state.num_tokens = hit.num_tokens;

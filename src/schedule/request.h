@@ -1,5 +1,4 @@
-// Request: what the engine asks the scheduler to run. Tokens only: text, sampling and stop rules stay
-// outside.
+// Request: what the engine asks the scheduler to run. Tokens only; text, sampling and stop rules stay out.
 #pragma once
 
 #include <cstdint>

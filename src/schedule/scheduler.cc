@@ -114,8 +114,7 @@ void Scheduler::begin_step(double prefill_tokens_per_ms) {
   budget_ = StepBudget(options_.max_num_batched_tokens, prefill_tokens);
 }
 
-// Decode rows, best rank first, down to `reserve` tokens of the budget; a second call goes on where the first
-// ended.
+// Decode rows, best rank first, while more than `reserve` tokens are left. A second call goes on from there.
 void Scheduler::pick_decodes(int64_t reserve) {
   for (; next_decode_ < order_.size() && budget_.left() > reserve; ++next_decode_) {
     Sequence& seq = *order_[next_decode_];
@@ -153,11 +152,16 @@ bool Scheduler::short_waits_behind_long() const {
 
 void Scheduler::pick_prefill(Sequence& seq, int64_t q_len) {
   if (q_len == 0) {
-    prefill_starved_ = prefills_.empty() && !decodes_.empty();
+    note_starved();
     return;
   }
   prefills_.push_back({&seq, static_cast<int32_t>(q_len)});
   budget_.take_chunk(seq.num_computed, seq.num_prompt, q_len);
+}
+
+// The first in order found no room for a grid chunk beside the decode rows.
+void Scheduler::note_starved() {
+  if (prefills_.empty() && !decodes_.empty()) prefill_starved_ = true;
 }
 
 // What no short prompt took makes the chunks of the long ones longer.
@@ -199,8 +203,8 @@ void Scheduler::emit_rows() {
 // States worth keeping in the chunk that ends at `end`. A checkpoint is a luxury: no page, no checkpoint.
 void Scheduler::plan_checkpoints(Sequence& seq, int64_t end) {
   if (!memory_.index() || plan_.num_state_groups() == 0) return;
-  const int64_t last_grid =
-      floor_grid(seq.num_prompt - 1);  // so that the same prompt again has a token to compute
+  // The last one that leaves the same prompt, should it come again, a token to compute.
+  const int64_t last_grid = floor_grid(seq.num_prompt - 1);
   for (int64_t at = floor_grid(seq.num_computed) + kGrid; at <= end; at += kGrid) {
     if (at % checkpoint_tokens_ != 0 && at != last_grid) continue;
     std::optional<cache::StateSlot> state = memory_.allocate_state();

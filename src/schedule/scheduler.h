@@ -113,6 +113,7 @@ class Scheduler {
   void emit_rows();
   void pick_decode(Sequence& seq);
   void pick_prefill(Sequence& seq, int64_t q_len);
+  void note_starved();
   bool short_waits_behind_long() const;
   void plan_checkpoints(Sequence& seq, int64_t end);
   void advance();

@@ -5,8 +5,7 @@
 
 namespace longspan::cache {
 
-// num_layers in the pattern linear, linear, linear, full; the convolution carries q, k (16 key heads each)
-// and v.
+// Three linear layers, one full, and so on; the convolution carries q and k (16 key heads each) and v.
 inline CacheSpec qwen(int64_t num_layers, int64_t num_kv_heads, int64_t num_v_heads) {
   CacheSpec spec;
   for (int64_t i = 0; i < num_layers; ++i)

@@ -148,8 +148,7 @@ void SimulatedEngine::check_plan() const {
   }
 }
 
-// Every token is scheduled once, in order; only a replay goes back. A running stream misses at most one step
-// in two.
+// Every token is scheduled once, in order; only a replay goes back. A stream misses at most one step in two.
 void SimulatedEngine::check_progress() {
   for (const PlannedSeq& seq : plan_->seqs) {
     const Sequence& known = *scheduler_.find(seq.id);

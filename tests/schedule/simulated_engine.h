@@ -15,8 +15,7 @@ namespace longspan::schedule {
 
 using Tokens = std::vector<int32_t>;
 
-// A small hybrid model's plan. Pages of `page_tokens` (a multiple of 16), two attention and four state
-// layers.
+// A small hybrid model: pages of `page_tokens` (a multiple of 16), two attention and four state layers.
 struct SimulatedModel {
   cache::Layout layout = cache::Layout::kUnified;
   int64_t page_tokens = 64;
@@ -36,8 +35,7 @@ class SimulatedEngine {
                   const SchedulerOptions& options);
 
   Scheduler& scheduler() { return scheduler_; }
-  // Plans, checks the plan, runs it; the caller may look (and cancel) before finish_step(). False: nothing to
-  // run.
+  // Plans, checks and runs; the caller may look, and cancel, before finish_step(). False: nothing to run.
   bool begin_step(double prefill_tokens_per_ms = 0);
   std::span<const Finished> finish_step();
   void step() {
