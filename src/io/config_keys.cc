@@ -1,0 +1,95 @@
+// The settings of config.toml. A new one needs a default, a unit, a line that says who turns it, and an
+// effect.
+#include "io/config.h"
+
+namespace longspan::io {
+namespace {
+
+using enum ConfigKind;
+
+constexpr ConfigKey kKeys[] = {
+    {"server.host", kString, "127.0.0.1", "", "Address to listen on; others than loopback need an api_key"},
+    {"server.port", kInteger, "8000", "", "Port to listen on"},
+    {"server.api_key", kString, "", "", "Key that clients must send; empty: none"},
+    {"server.served_model_name", kString, "", "", "Model name in the API; empty: the directory's name"},
+
+    {"model.name", kString, "", "", "A note for people: which model this file is for"},
+    {"model.model_path", kString, "", "", "Model directory"},
+    {"model.dtype", kString, "auto", "", "auto (the checkpoint's), bfloat16, float16 or float32"},
+    {"model.quantization", kString, "auto", "",
+     "auto (as the tensors say), or the method the checkpoint must have"},
+    {"model.tensor_parallel_size", kInteger, "1", "ranks", "Devices that share the model"},
+    {"model.max_model_len", kInteger, "0", "tokens", "Prompt and answer; 0: as the model was made for"},
+    {"model.gpu_memory_utilization", kNumber, "0.9", "share", "Share of a device's memory to use"},
+
+    {"attention.backend", kString, "auto", "",
+     "auto, vendor_paged_attention (the vendor's prefill behind its gate) or unified"},
+    {"attention.query_heads", kInteger, "0", "heads",
+     "Expectation: refuse a model with another number; 0: any"},
+    {"attention.kv_heads", kInteger, "0", "heads", "Expectation: refuse a model with another number; 0: any"},
+    {"attention.head_size", kInteger, "0", "dims", "Expectation and gate of the vendor's prefill; 0: 256"},
+    {"attention.gqa_ratio", kInteger, "0", "query heads a KV head",
+     "Expectation and gate of the vendor's prefill; 0: 6"},
+    {"attention.causal", kBool, "true", "", "Expectation: models here are causal"},
+    {"attention.sliding_window", kBool, "false", "", "Expectation: models here have none"},
+    {"attention.alibi", kBool, "false", "", "Expectation: models here have none"},
+    {"attention.softcap", kBool, "false", "", "Expectation: models here have none"},
+    {"attention.attention_backend", kString, "auto", "", "auto, hip_gfx906 (own kernels, wave64) or unified"},
+    {"attention.hip_attention_head_size", kInteger, "0", "dims", "Expectation; 0: any"},
+    {"attention.hip_attention_gqa", kInteger, "0", "query heads a KV head", "Expectation; 0: any"},
+    {"attention.hip_attention_kv_dtype", kString, "auto", "",
+     "dtype of the KV cache: auto (the model's) or fp8"},
+    {"attention.hip_attention_softmax_segments", kInteger, "0", "segments",
+     "Parts of one decode attention; 0: by context length"},
+    {"attention.hip_attention_fallback", kString, "unified", "",
+     "Path where the gate is closed: unified (triton is taken as that)"},
+
+    {"cache.enable_prefix_caching", kBool, "false", "", "Reuse what equal prompt beginnings computed"},
+    {"cache.layout", kString, "unified", "",
+     "unified (one pool of pages) or split (KV pages and state slots)"},
+    {"cache.alignment_tokens", kInteger, "0", "tokens",
+     "Page alignment; 0: as the enabled attention paths ask (16 or 64)"},
+    {"cache.block_size", kInteger, "0", "tokens", "Taken as the alignment when it is larger"},
+    {"cache.state_chunk", kInteger, "256", "tokens",
+     "With prefix caching a unified page is a multiple of it"},
+    {"cache.min_page_tokens", kInteger, "0", "tokens", "Raises the page"},
+    {"cache.target_page_tokens", kInteger, "0", "tokens",
+     "Expectation: refuse to start with another page; 0: any"},
+    {"cache.memory", kString, "", "size",
+     "Memory of the cache, as 4GiB; empty: what is needed, at most half of what is free"},
+
+    {"dispatch.vendor_prefill", kBool, "true", "",
+     "The vendor's (or the fast tiled) prefill, behind its gate"},
+    {"dispatch.vendor_prefill_min_q", kInteger, "2", "tokens", "Shortest chunk that takes it"},
+    {"dispatch.vendor_prefill_max_q", kInteger, "4096", "tokens", "Longest chunk that takes it"},
+    {"dispatch.vendor_prefill_require_single_seq", kBool, "true", "", "Only for one prompt at a time"},
+    {"dispatch.decode_path", kString, "page_contiguous", "", "page_contiguous or unified; same bits"},
+
+    {"prefill.enable_dequant_prefill", kBool, "true", "", "Large products of 4-bit weights unpack them once"},
+    {"prefill.dequant_workspace_qkv_mib", kInteger, "0", "MiB",
+     "Upper bound of that workspace; 0: as needed"},
+    {"prefill.dequant_workspace_gate_up_mib", kInteger, "0", "MiB",
+     "Upper bound of that workspace; 0: as needed"},
+    {"prefill.dequant_workspace_down_mib", kInteger, "0", "MiB",
+     "Upper bound of that workspace; 0: as needed"},
+
+    {"graph.enforce_eager", kBool, "false", "", "No device graphs"},
+    {"graph.hip_graph_mode", kString, "none", "", "none or FULL_DECODE_ONLY; the cpu device has no graphs"},
+    {"graph.chunked_prefill", kBool, "true", "",
+     "Prompts run in chunks of max_num_batched_tokens; always on"},
+    {"graph.max_num_batched_tokens", kInteger, "2048", "tokens", "Tokens of one step"},
+
+    {"engine.device", kString, "cpu", "", "cpu, or reference: the slow oracle"},
+    {"engine.threads", kInteger, "0", "threads", "Of the cpu device; 0: all this process may use"},
+    {"engine.max_num_seqs", kInteger, "16", "sequences", "Sequences of one step"},
+    {"engine.max_waiting", kInteger, "256", "requests", "Requests that may queue; more are answered 503"},
+    {"engine.max_decode_stall_ms", kNumber, "0", "ms",
+     "Prompt chunks shrink so that running streams wait no longer; 0: no limit"},
+    {"engine.rpc_timeout_seconds", kNumber, "1800", "s", "A step that takes longer turns /health red"},
+};
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() { return kKeys; }
+
+}  // namespace longspan::io
