@@ -1,6 +1,11 @@
 // Small dense products on the calling thread: C = A B or C += A B with fp32 sums. The one inner loop under
 // matmul, attention and GDN. B is packed into panels of 16 columns. Element (i, j) of C is summed over k in
 // an order that depends on k alone, so a row never depends on its neighbours nor on m or n.
+//
+// The instruction set is chosen once at run time: AMX, AVX512-BF16, AVX-512, AVX2, SSE4, NEON; the
+// environment variable LONGSPAN_CPU_ISA (amx, avx512bf16, avx512, avx2, sse4, neon) forces one. Bits may
+// differ between them: AMX and AVX512-BF16 add in an order of their own and take denormals for zeros, the
+// others add one product at a time.
 #pragma once
 
 #include "core/tensor.h"
@@ -35,7 +40,8 @@ void pack_b_transposed(const T* bt, Index ldb, Index k, Index n, T* packed);
 
 enum class Accumulate : uint8_t { kNo, kYes };
 
-// c[i * ldc + j] (+)= sum_kk a[i * lda + kk] B(kk, j) for i < m, j < n. a needs no alignment and no padding.
+// c[i * ldc + j] (+)= sum_kk a[i * lda + kk] B(kk, j) for i < m, j < n; k >= 1. a needs no alignment and no
+// padding.
 template <class T>
 void gemm(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k,
           Accumulate accumulate);
