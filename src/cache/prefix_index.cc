@@ -133,7 +133,11 @@ int32_t PrefixIndex::take_slot() {
     nodes_.emplace_back();
     return static_cast<int32_t>(nodes_.size() - 1);
   }
-  if (free_.empty()) return -1;  // full of nodes that running sequences use: what is new is not remembered
+  if (free_.empty()) {
+    const auto leaf = oldest_leaf();
+    if (leaf == page_order_.end()) return -1;  // all in use: what is new is not remembered
+    remove_node(*leaf);
+  }
   const int32_t index = free_.back();
   free_.pop_back();
   return index;
@@ -151,8 +155,12 @@ int32_t PrefixIndex::add_root(std::string_view salt) {
 
 int32_t PrefixIndex::add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens,
                               const Page& page) {
+  ++nodes_[static_cast<size_t>(parent)].num_children;  // first, so that the parent is not who makes room
   const int32_t index = take_slot();
-  if (index < 0) return -1;
+  if (index < 0) {
+    drop_child(parent);
+    return -1;
+  }
   Node& node = nodes_[static_cast<size_t>(index)];
   node = Node{};
   node.parent = parent;
@@ -168,7 +176,6 @@ int32_t PrefixIndex::add_node(int32_t parent, PrefixKey key, std::span<const int
   ++own_uses_[static_cast<size_t>(page.id())];
   node.order = page_order_.insert(page_order_.end(), index);
   node.used_at = ++clock_;
-  ++nodes_[static_cast<size_t>(parent)].num_children;
   if (std::ssize(tokens) < options_.page_tokens) ++num_partial_at_[tokens.size()];
   by_key_.emplace(key, index);
   ++stats_.num_nodes;
@@ -200,23 +207,26 @@ bool PrefixIndex::evict(const PagePool& pool) {
   return false;
 }
 
+std::list<int32_t>::iterator PrefixIndex::oldest_leaf() {
+  return std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
+    const Node& node = nodes_[static_cast<size_t>(index)];
+    return node.num_children == 0 && is_evictable(node.page);
+  });
+}
+
 bool PrefixIndex::evict_one(const PagePool& pool) {
   const auto state = std::find_if(state_order_.begin(), state_order_.end(), [&](int32_t index) {
     const std::vector<Page>& pages = nodes_[static_cast<size_t>(index)].state.pages;
     return pages.front().pool() == &pool &&
            std::all_of(pages.begin(), pages.end(), [&](const Page& page) { return is_evictable(page); });
   });
-  const auto is_candidate = [&](int32_t index) {
-    const Node& node = nodes_[static_cast<size_t>(index)];
-    return node.page.pool() == &pool && is_evictable(node.page);
-  };
-  auto oldest = std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
-    return nodes_[static_cast<size_t>(index)].num_children == 0 && is_candidate(index);
-  });
+  auto oldest = &pool == kv_pool_ ? oldest_leaf() : page_order_.end();
   const bool has_state = state != state_order_.end();
   // No leaf, but perhaps a parent of pages that sequences use: they keep theirs, the index forgets them all.
-  if (oldest == page_order_.end() && !has_state)
-    oldest = std::find_if(page_order_.begin(), page_order_.end(), is_candidate);
+  if (oldest == page_order_.end() && !has_state && &pool == kv_pool_)
+    oldest = std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
+      return is_evictable(nodes_[static_cast<size_t>(index)].page);
+    });
   const bool has_page = oldest != page_order_.end();
   if (!has_state && !has_page) return false;
   if (has_state && (!has_page || nodes_[static_cast<size_t>(*state)].state_used_at <
@@ -267,12 +277,15 @@ void PrefixIndex::remove_node(int32_t index) {
   node = Node{};
   free_.push_back(index);
 
-  Node& above = nodes_[static_cast<size_t>(parent)];
-  if (--above.num_children == 0 && above.parent < 0) {  // a salt that nothing is known of any more
-    roots_.erase(above.salt);
-    above = Node{};
-    free_.push_back(parent);
-  }
+  drop_child(parent);
+}
+
+void PrefixIndex::drop_child(int32_t parent) {
+  Node& node = nodes_[static_cast<size_t>(parent)];
+  if (--node.num_children > 0 || node.parent >= 0) return;
+  roots_.erase(node.salt);  // a salt that nothing is known of any more
+  node = Node{};
+  free_.push_back(parent);
 }
 
 void PrefixIndex::remove_subtree(int32_t top) {

@@ -52,7 +52,7 @@ struct PrefixIndexOptions {
   int64_t page_tokens = 0;
   bool needs_state = true;   // false: dense model, every page boundary is a hit
   int64_t min_boundary = 1;  // tokens; the smallest boundary anyone inserts, to tell kTooShort from kNoKv
-  int32_t max_nodes = 0;     // limit of the index's own size; when full, what is new is not remembered
+  int32_t max_nodes = 0;     // limit of the index's own size; the oldest leaf makes room for what is new
   int key_bits = 128;        // fewer only to provoke collisions in tests
 };
 
@@ -109,16 +109,18 @@ class PrefixIndex {
   int32_t find_child(int32_t parent, PrefixKey key, std::span<const int32_t> tokens) const;
   int64_t next_boundary(int64_t from, int64_t begin, int64_t end) const;
   void hold(PrefixHit& hit, std::vector<int32_t> path, bool last_is_partial) const;
-  int32_t take_slot();  // -1 when max_nodes are in use
+  int32_t take_slot();  // -1 when max_nodes are in use by sequences
   int32_t add_root(std::string_view salt);
   int32_t add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens, const Page& page);
   void remove_node(int32_t index);
   void remove_subtree(int32_t top);
+  void drop_child(int32_t parent);
   void set_state(int32_t index, StateSlot state);
   void drop_state(int32_t index);
   void touch(int32_t index);
   void touch_state(int32_t index);
   bool is_evictable(const Page& page) const;
+  std::list<int32_t>::iterator oldest_leaf();  // that is evictable
   bool evict_one(const PagePool& pool);
 
   PrefixIndexOptions options_;

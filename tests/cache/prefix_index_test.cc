@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string>
 
 namespace longspan::cache {
 namespace {
@@ -281,14 +282,27 @@ TEST_F(PrefixIndexTest, APinBeyondTheLimitPinsNothing) {
   EXPECT_FALSE(index().pin("", count_up(128, 777))) << "unknown";
 }
 
-TEST_F(PrefixIndexTest, AFullIndexForgetsWhatIsNew) {
-  use_options(
-      {.page_tokens = kPage, .needs_state = true, .min_boundary = 64, .max_nodes = 3});  // a root, two pages
-  remember(count_up(512), {128, 256, 384});
-  EXPECT_EQ(find(count_up(512)).num_tokens, 256);
-  remember(count_up(512, 5000), {128});
-  EXPECT_EQ(find(count_up(512, 5000)).num_tokens, 0);
-  EXPECT_EQ(states_.num_free(), 14);
+TEST_F(PrefixIndexTest, AFullIndexForgetsTheOldest) {
+  use_options({.page_tokens = kPage, .needs_state = true, .min_boundary = 64, .max_nodes = 5});
+  remember(count_up(256), {128, 256}, "a");        // a root and two pages
+  remember(count_up(256, 5000), {128, 256}, "b");  // needs three, finds two
+  EXPECT_EQ(find(count_up(257), "a").num_tokens, 128);
+  EXPECT_EQ(find(count_up(257, 5000), "b").num_tokens, 256);
+  for (int salt = 0; salt < 50; ++salt) remember(count_up(128), {128}, std::to_string(salt));
+  EXPECT_EQ(find(count_up(129), "49").num_tokens, 128);
+  EXPECT_EQ(find(count_up(129), "a").num_tokens, 0);
+  EXPECT_LE(pages_.num_pages() - pages_.num_free(), 4);
+}
+
+TEST_F(PrefixIndexTest, AnIndexFullOfPagesInUseForgetsWhatIsNew) {
+  use_options({.page_tokens = kPage, .needs_state = true, .min_boundary = 64, .max_nodes = 3});
+  const Tokens prompt = count_up(512);
+  const std::vector<Page> pages = new_pages(512);
+  index().insert("", first(prompt, 384), pages, new_state(384));  // a root and two pages of three
+  EXPECT_EQ(index().stats().num_nodes, 2);
+  EXPECT_EQ(states_.num_free(), 16);
+  index().insert("other", first(prompt, 128), pages);
+  EXPECT_EQ(index().stats().num_nodes, 2);
 }
 
 TEST_F(PrefixIndexTest, ClearFreesEverything) {
