@@ -36,11 +36,11 @@ constexpr BlockSize block_size(Index num_rows, Index num_cols, Index column_byte
           .cols = std::min(fitting, round_up(num_blocks(num_cols, col_tasks), kUnit))};
 }
 
-// Rows packed for a matrix unit (Sapphire Rapids, one thread, 4096 rows: 288 columns give 1.7 TFLOP/s at K
-// 1024 and 1.4 at 2048, of a raw peak of 2.9; at K 3584 it is 192 that fit, for 1.0).
+// Rows packed for a matrix unit. Sapphire Rapids, one thread, TFLOP/s of a raw peak of 2.9: 1.7 at K
+// 1024, 1.4 at 2048; at 3584, 1.1 with 128 columns, 1.0 with 192, which crowd the rows out of the cache.
 constexpr BlockSize packed_block_size(Index num_rows, Index num_cols, Index column_bytes, Index num_threads) {
   constexpr Index kUnit = 32;
-  constexpr Index kPanelBytes = 1400 << 10;
+  constexpr Index kPanelBytes = 1100 << 10;
   constexpr Index kMaxCols = 320;
   const Index fitting = std::clamp(kPanelBytes / column_bytes / kUnit * kUnit, kUnit, kMaxCols);
   const Index cols = even_slice(num_cols, fitting, kUnit);
