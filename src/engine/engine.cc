@@ -4,9 +4,6 @@
 #include <condition_variable>
 
 #include "core/log.h"
-#include "core/units.h"
-#include "ops/cpu/backend.h"
-#include "ops/reference/backend.h"
 
 namespace longspan::engine {
 namespace {
@@ -62,8 +59,9 @@ struct Engine::Inbox {
   }
 };
 
-Engine::Engine(const EngineOptions& options) : options_(options), inbox_(std::make_shared<Inbox>()) {
-  decide(options);
+Engine::Engine(const EngineOptions& options)
+    : options_(options), info_(make_plan(options, Purpose::kRun)), inbox_(std::make_shared<Inbox>()) {
+  make_ops(options);
   if (options.on_plan) options.on_plan(info_);
   load_weights(options);
   make_step_state(options);

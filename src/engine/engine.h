@@ -15,6 +15,7 @@
 #include "engine/cache_storage.h"
 #include "engine/dispatch.h"
 #include "engine/input_batch.h"
+#include "engine/plan.h"
 #include "engine/response.h"
 #include "engine/sampler.h"
 #include "io/generation_config.h"
@@ -23,52 +24,6 @@
 #include "schedule/scheduler.h"
 
 namespace longspan::engine {
-
-inline constexpr Index kLogitRows = 64;  // rows of one logits product; more are done in slices
-
-enum class DeviceKind : uint8_t { kCpu, kReference };  // kReference: the slow oracle
-
-struct EngineInfo;
-
-struct EngineOptions {
-  std::filesystem::path model;          // directory; with random_seed a config.json is enough
-  std::optional<uint64_t> random_seed;  // weights from this seed instead of files
-  DeviceKind device = DeviceKind::kCpu;
-  int num_threads = 0;  // 0: all this process may use
-  std::vector<int32_t>
-      tokenizer_eos_ids;       // the tokenizer's own, joined with config's and generation_config's
-  std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
-  int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
-  int32_t max_num_seqs = 16;   // sequences in one step
-  int64_t max_num_batched_tokens = 2048;         // tokens in one step
-  double max_decode_stall_ms = 0;                // 0: no limit
-  int64_t max_waiting = 256;                     // requests that may queue
-  size_t cache_bytes = 0;                        // 0: what max_num_seqs need, at most half of the free memory
-  cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
-  DispatchConfig dispatch;
-  std::function<void(const EngineInfo& info)>
-      on_plan;  // called once all is decided, before weights are loaded
-  std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;
-};
-
-// What was decided at start. Constant afterwards.
-struct EngineInfo {
-  io::ModelConfig config;
-  io::GenerationConfig generation;
-  std::vector<int32_t> eos_ids;  // the union of all three places
-  std::string device;
-  DType dtype = DType::kBF16;
-  std::string dtype_reason;
-  cache::PagePlan page_plan;
-  cache::MemoryPlan memory;
-  AttentionTraits attention;
-  int64_t max_model_len = 0;
-  size_t weight_bytes = 0;  // as held in memory; before the load an estimate
-  size_t cache_bytes = 0;
-  size_t workspace_bytes = 0;
-  size_t num_skipped_tensors = 0;  // vision, multi-token prediction
-  double load_seconds = 0;
-};
 
 struct EngineStatus {
   bool healthy = true;         // false: a step died; nothing is served any more
@@ -112,8 +67,7 @@ class Engine final {
   // What other threads hand to the engine thread; defined in engine.cc.
   struct Inbox;
 
-  void decide(const EngineOptions& options);
-  void plan_memory(const EngineOptions& options);
+  void make_ops(const EngineOptions& options);
   void load_weights(const EngineOptions& options);
   void make_step_state(const EngineOptions& options);
   void warm_up();
@@ -152,8 +106,5 @@ class Engine final {
   std::atomic<int64_t> step_started_ns_{0};  // 0: no step under way
   std::thread thread_;
 };
-
-// The lines of "truth at start": what will run, and why.
-std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& options);
 
 }  // namespace longspan::engine

@@ -1,0 +1,173 @@
+// `longspan plan`: how many tokens a page holds and why, what a budget holds, the chunks of a prompt, and the
+// gates.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "core/units.h"
+#include "engine/plan.h"
+
+namespace longspan::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanFlags {
+  std::string model;
+  std::string dtype = "auto";
+  int64_t alignment = 0;
+  int64_t block_size = 0;
+  std::string layout = "unified";
+  bool prefix_caching = false;
+  int64_t state_chunk = 256;
+  int64_t min_page_tokens = 0;
+  int64_t target_page_tokens = 0;
+  std::string kv_cache_dtype = "auto";
+  int64_t tensor_parallel = 1;
+  int64_t max_model_len = 0;
+  int64_t max_num_batched_tokens = 4096;
+  int32_t max_num_seqs = 16;
+  int64_t prompt_tokens = 0;
+  std::string memory;
+  bool json = false;
+};
+
+engine::EngineOptions options(const PlanFlags& flags) {
+  engine::EngineOptions options{.model = flags.model,
+                                .max_model_len = flags.max_model_len,
+                                .max_num_seqs = flags.max_num_seqs,
+                                .max_num_batched_tokens = flags.max_num_batched_tokens,
+                                .tensor_parallel = flags.tensor_parallel,
+                                .pages = {.alignment = flags.alignment,
+                                          .block_size = flags.block_size,
+                                          .layout = cache::layout_from_name(flags.layout),
+                                          .prefix_caching = flags.prefix_caching,
+                                          .state_chunk = flags.state_chunk,
+                                          .min_page_tokens = flags.min_page_tokens,
+                                          .target_page_tokens = flags.target_page_tokens}};
+  if (flags.dtype != "auto") options.dtype = dtype_from_name(flags.dtype);
+  if (flags.kv_cache_dtype != "auto") options.kv_dtype = dtype_from_name(flags.kv_cache_dtype);
+  if (!flags.memory.empty()) options.memory_bytes = parse_bytes(flags.memory);
+  return options;
+}
+
+std::vector<engine::GateCondition> gate(const engine::EngineOptions& options,
+                                        const engine::EngineInfo& info) {
+  const int64_t q_len = std::min(options.dispatch.vendor_prefill_max_q, options.max_num_batched_tokens);
+  return engine::vendor_prefill_gate(options.dispatch, info.attention,
+                                     {.num_seqs = 1, .q_len = q_len, .max_q_len = q_len, .kv_len = q_len});
+}
+
+Json to_json(const PlanFlags& flags, const engine::EngineOptions& options, const engine::EngineInfo& info) {
+  const cache::PagePlan& plan = info.page_plan;
+  Json groups = Json::array();
+  for (const cache::LayerGroup& group : plan.groups)
+    groups.push_back({{"kind", cache::to_string(group.kind)}, {"layers", group.layers}});
+  Json chunks = Json::array();
+  for (const engine::ChunkShape& chunk :
+       engine::chunk_shapes(flags.prompt_tokens, flags.max_num_batched_tokens))
+    chunks.push_back({{"q_len", chunk.q_len}, {"kv_len", chunk.kv_len}});
+  Json conditions = Json::array();
+  for (const engine::GateCondition& condition : gate(options, info))
+    conditions.push_back({{"name", condition.name},
+                          {"required", condition.required},
+                          {"got", condition.got},
+                          {"holds", condition.holds}});
+  return {{"page_tokens", plan.page_tokens},
+          {"alignment", plan.alignment},
+          {"layout", cache::to_string(plan.layout)},
+          {"prefix_caching", plan.prefix_caching},
+          {"kv_bytes_per_token", plan.kv_bytes_per_token},
+          {"state_bytes", plan.state.size_bytes},
+          {"attention_page_bytes", plan.attention_page_bytes},
+          {"state_padding_percent", plan.state_padding_percent},
+          {"kv_dtype", dtype_name(plan.kv_dtype)},
+          {"tensor_parallel", plan.tensor_parallel},
+          {"groups", groups},
+          {"chunks", chunks},
+          {"rule", cache::to_string(plan.rule)},
+          {"derivation", plan.derivation},
+          {"memory",
+           {{"weight_bytes", info.weight_bytes},
+            {"workspace_bytes", info.workspace_bytes},
+            {"page_bytes", info.memory.page_bytes},
+            {"num_pages", info.memory.num_pages},
+            {"slot_bytes", info.memory.slot_bytes},
+            {"num_state_slots", info.memory.num_state_slots},
+            {"cache_bytes", info.cache_bytes},
+            {"num_tokens", info.memory.num_tokens},
+            {"max_model_len", info.max_model_len},
+            {"concurrency", info.memory.concurrency}}},
+          {"vendor_prefill_gate", conditions}};
+}
+
+void print(const PlanFlags& flags, const engine::EngineOptions& options, const engine::EngineInfo& info) {
+  for (const std::string& line : engine::describe(info, options)) std::printf("%s\n", line.c_str());
+  for (size_t i = 0; i < info.page_plan.groups.size(); ++i) {
+    const cache::LayerGroup& group = info.page_plan.groups[i];
+    std::printf("group %zu     %s, %zu layers:", i, std::string(cache::to_string(group.kind)).c_str(),
+                group.layers.size());
+    for (int32_t layer : group.layers) std::printf(" %d", layer);
+    std::printf("\n");
+  }
+  std::printf("vendor_prefill gate\n");
+  for (const engine::GateCondition& condition : gate(options, info))
+    std::printf("            %-4s %-20s need %-28s got %s\n", condition.holds ? "ok" : "MISS",
+                condition.name.c_str(), condition.required.c_str(), condition.got.c_str());
+  if (flags.prompt_tokens > 0) {
+    std::printf("chunks of a prompt of %s tokens\n",
+                format_count(static_cast<size_t>(flags.prompt_tokens)).c_str());
+    for (const engine::ChunkShape& chunk :
+         engine::chunk_shapes(flags.prompt_tokens, flags.max_num_batched_tokens))
+      std::printf("            q %6lld  kv %8lld\n", static_cast<long long>(chunk.q_len),
+                  static_cast<long long>(chunk.kv_len));
+  }
+}
+
+int plan(const PlanFlags& flags) {
+  if (flags.prompt_tokens < 0)
+    fail(ErrorKind::kInvalid, "--prompt-tokens: got {}, need 0 or more", flags.prompt_tokens);
+  const engine::EngineOptions engine_options = options(flags);
+  const engine::EngineInfo info = engine::make_plan(engine_options, engine::Purpose::kExplain);
+  if (flags.json)
+    std::printf("%s\n", to_json(flags, engine_options, info).dump(2).c_str());
+  else
+    print(flags, engine_options, info);
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* command =
+      app.add_subcommand("plan", "Page size and why, memory, chunks of a prompt, attention gates");
+  command->add_option("--model", flags->model, "Model directory; config.json alone is enough")->required();
+  command->add_option("--dtype", flags->dtype, "auto, bfloat16, float16 or float32")->capture_default_str();
+  command->add_option("--alignment", flags->alignment, "Tokens; 0: as the attention paths ask (16 or 64)")
+      ->capture_default_str();
+  command->add_option("--block-size", flags->block_size, "Taken as the alignment when it is larger");
+  command->add_option("--layout", flags->layout, "unified or split")->capture_default_str();
+  command->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags->prefix_caching,
+                    "Plan for prefix caching");
+  command->add_option("--state-chunk", flags->state_chunk, "With prefix caching the page is a multiple of it")
+      ->capture_default_str();
+  command->add_option("--min-page-tokens", flags->min_page_tokens, "Raises the page");
+  command->add_option("--target-page-tokens", flags->target_page_tokens,
+                      "Expectation: fail when the page differs");
+  command->add_option("--kv-cache-dtype", flags->kv_cache_dtype, "auto (the model's) or fp8_e4m3")
+      ->capture_default_str();
+  command->add_option("--tensor-parallel-size", flags->tensor_parallel, "Ranks; sizes are those of one")
+      ->capture_default_str();
+  command->add_option("--max-model-len", flags->max_model_len, "Tokens; 0: as the model was made for");
+  command->add_option("--max-num-batched-tokens", flags->max_num_batched_tokens, "Tokens of one step")
+      ->capture_default_str();
+  command->add_option("--max-num-seqs", flags->max_num_seqs, "Sequences of one step")->capture_default_str();
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Show the chunks of a prompt of that length");
+  command->add_option("--memory", flags->memory,
+                      "Budget of weights, workspace and cache, as 64GiB; default: what is free here");
+  command->add_flag("--json", flags->json, "Print JSON");
+  command->callback([flags, &exit_code] { exit_code = plan(*flags); });
+}
+
+}  // namespace longspan::cli

@@ -1,0 +1,177 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+
+#include "core/units.h"
+#include "engine/host_memory.h"
+#include "schedule/step_budget.h"
+
+namespace longspan::engine {
+namespace {
+
+// The dtype of the products, and why.
+std::pair<DType, std::string> choose_dtype(const EngineOptions& options, const io::ModelConfig& config) {
+  if (options.dtype) {
+    if (*options.dtype != DType::kF32 && *options.dtype != DType::kBF16)
+      fail(ErrorKind::kUnsupported, "dtype {}: the cpu device computes in bfloat16 or float32",
+           dtype_name(*options.dtype));
+    return {*options.dtype, "asked for"};
+  }
+  if (config.dtype == DType::kF16)
+    return {DType::kBF16, "the checkpoint is float16, which the cpu device does not compute in"};
+  return {config.dtype, "of the checkpoint"};
+}
+
+// Bytes that max_num_seqs sequences of full length take.
+int64_t wanted_cache_bytes(const cache::PagePlan& plan, int64_t max_model_len, int32_t max_num_seqs) {
+  const int64_t page_bytes = plan.attention_page_bytes * plan.num_layer_tensors;
+  const int64_t slot_bytes = plan.state_page_bytes * plan.num_state_tensors;
+  const bool states_in_pages = plan.layout == cache::Layout::kUnified;
+  const int64_t pages = plan.pages_for(max_model_len) + (states_in_pages ? plan.num_state_groups() : 0);
+  return max_num_seqs * (pages * page_bytes + slot_bytes * plan.num_state_groups());
+}
+
+// The alignment that the enabled attention paths ask for: the vendor's kernel wants its page multiple, the
+// general ones 16.
+int64_t path_alignment(const DispatchConfig& config, AttentionTraits traits) {
+  traits.page_tokens = config.vendor_prefill_page_multiple;  // the page can still be made to fit
+  return vendor_prefill_obstacle(config, traits) ? 16 : config.vendor_prefill_page_multiple;
+}
+
+void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info) {
+  if (options.tensor_parallel != 1)
+    fail(ErrorKind::kUnsupported, "tensor_parallel_size {}: this build has one rank",
+         options.tensor_parallel);
+  if (info.page_plan.kv_dtype != info.dtype)
+    fail(ErrorKind::kUnsupported, "kv_cache_dtype {}: the cpu device keeps K and V in {}",
+         dtype_name(info.page_plan.kv_dtype), dtype_name(info.dtype));
+  if (options.max_num_batched_tokens < cache::kGrid)
+    fail(ErrorKind::kInvalid, "max_num_batched_tokens: got {}, need {} or more",
+         options.max_num_batched_tokens, cache::kGrid);
+}
+
+// Pages and state slots of the budget, and the context length that fits.
+void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info) {
+  const int64_t native = info.config.max_position_embeddings;
+  if (options.max_model_len > native)
+    fail(ErrorKind::kInvalid, "max_model_len: got {}, this model was made for at most {} tokens",
+         options.max_model_len, native);
+  info.max_model_len = options.max_model_len > 0 ? options.max_model_len : native;
+  const int64_t wanted = wanted_cache_bytes(info.page_plan, info.max_model_len, options.max_num_seqs);
+  const size_t others = info.weight_bytes + info.workspace_bytes;
+  int64_t room = wanted;  // an explanation without a budget: as much as is wanted
+  if (options.memory_bytes > 0)
+    room = static_cast<int64_t>(options.memory_bytes - std::min(options.memory_bytes, others));
+  else if (purpose == Purpose::kRun)
+    room = static_cast<int64_t>((available_memory_bytes() - std::min(available_memory_bytes(), others)) / 2);
+  const int64_t budget =
+      options.cache_bytes > 0 ? static_cast<int64_t>(options.cache_bytes) : std::min(wanted, room);
+  const auto plan = [&] {
+    return cache::plan_memory(info.page_plan, budget, info.max_model_len, options.max_num_seqs);
+  };
+  info.memory = plan();
+  if (info.memory.concurrency < 1 && purpose == Purpose::kRun) {
+    if (options.max_model_len > 0 || info.memory.num_tokens < cache::kGrid)
+      fail(ErrorKind::kExhausted, "a cache of {} holds {} tokens: need {} for one sequence of max_model_len",
+           format_bytes(static_cast<size_t>(std::max<int64_t>(budget, 0))), info.memory.num_tokens,
+           info.max_model_len);
+    info.max_model_len = info.memory.num_tokens;
+    info.memory = plan();
+  }
+  info.cache_bytes = static_cast<size_t>(info.memory.num_pages * info.memory.page_bytes +
+                                         info.memory.num_state_slots * info.memory.slot_bytes);
+}
+
+}  // namespace
+
+cache::CacheSpec cache_spec(const io::ModelConfig& config, DType dtype, DType kv_dtype,
+                            int64_t tensor_parallel) {
+  cache::CacheSpec spec{.num_kv_heads = config.num_kv_heads,
+                        .head_dim = config.head_dim,
+                        .conv_kernel = config.linear_conv_kernel,
+                        .conv_dim = config.is_hybrid() ? config.conv_channels() : 0,
+                        .num_v_heads = config.linear_num_value_heads,
+                        .v_dim = config.linear_value_head_dim,
+                        .k_dim = config.linear_key_head_dim,
+                        .kv_dtype = kv_dtype,
+                        .model_dtype = dtype,
+                        .tensor_parallel = tensor_parallel};
+  for (io::LayerKind kind : config.layers)
+    spec.layers.push_back(kind == io::LayerKind::kFullAttention ? cache::LayerKind::kAttention
+                                                                : cache::LayerKind::kState);
+  return spec;
+}
+
+model::StepLimits step_limits(const EngineOptions& options) {
+  return {.max_tokens = options.max_num_batched_tokens, .max_logits = kLogitRows};
+}
+
+std::vector<ChunkShape> chunk_shapes(int64_t num_prompt, int64_t max_num_batched_tokens) {
+  std::vector<ChunkShape> chunks;
+  for (int64_t done = 0; done < num_prompt;) {
+    const int64_t q_len = std::min(num_prompt - done, schedule::floor_grid(max_num_batched_tokens));
+    done += q_len;
+    chunks.push_back({q_len, done});
+  }
+  return chunks;
+}
+
+EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
+  EngineInfo info;
+  info.config = io::load_model_config(options.model);
+  if (std::filesystem::is_directory(options.model))
+    info.generation = io::load_generation_config(options.model);
+  info.eos_ids = io::stop_token_ids(info.config, info.generation, options.tokenizer_eos_ids);
+  std::tie(info.dtype, info.dtype_reason) = choose_dtype(options, info.config);
+  info.weight_bytes =
+      model::estimate_weight_bytes(info.config, info.dtype) / static_cast<size_t>(options.tensor_parallel);
+  info.workspace_bytes = model::Model::workspace_bytes(info.config, info.dtype, step_limits(options));
+  info.attention = {.dtype = info.dtype,
+                    .head_dim = info.config.head_dim,
+                    .num_q_heads = info.config.num_q_heads,
+                    .num_kv_heads = info.config.num_kv_heads};
+  cache::PagePlanOptions pages = options.pages;
+  if (pages.alignment == 0) pages.alignment = path_alignment(options.dispatch, info.attention);
+  const DType kv_dtype = options.kv_dtype.value_or(info.dtype);
+  info.page_plan =
+      cache::plan_pages(cache_spec(info.config, info.dtype, kv_dtype, options.tensor_parallel), pages);
+  info.attention.page_tokens = info.page_plan.page_tokens;
+  if (purpose == Purpose::kRun) refuse_what_cannot_run(options, info);
+  plan_cache(options, purpose, info);
+  return info;
+}
+
+std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& options) {
+  const cache::PagePlan& plan = info.page_plan;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("model       {}: {} layers ({} full attention, {} linear), vocabulary {}",
+                              info.config.architecture_name, info.config.num_layers(),
+                              info.config.num_layers_of(io::LayerKind::kFullAttention),
+                              info.config.num_layers_of(io::LayerKind::kLinearAttention),
+                              format_count(static_cast<size_t>(info.config.vocab_size))));
+  lines.push_back(fmt::format("device      {}", info.device));
+  lines.push_back(fmt::format("dtype       {} ({})", dtype_name(info.dtype), info.dtype_reason));
+  lines.push_back(fmt::format("weights     {}{}", format_bytes(info.weight_bytes),
+                              options.random_seed ? " (random)" : "", info.num_skipped_tensors,
+                              format_seconds(info.load_seconds)));
+  lines.push_back(fmt::format("page        {} tokens ({} layout, alignment {}, prefix caching {})",
+                              plan.page_tokens, cache::to_string(plan.layout), plan.alignment,
+                              plan.prefix_caching ? "on" : "off"));
+  for (const std::string& step : plan.derivation) lines.push_back("            " + step);
+  lines.push_back(fmt::format(
+      "cache       {} pages{}, {}: {} tokens, {:.1f} sequences of {}", info.memory.num_pages,
+      info.memory.num_state_slots > 0 ? fmt::format(" and {} state slots", info.memory.num_state_slots) : "",
+      format_bytes(info.cache_bytes), format_count(static_cast<size_t>(info.memory.num_tokens)),
+      info.memory.concurrency, format_count(static_cast<size_t>(info.max_model_len))));
+  const auto obstacle = vendor_prefill_obstacle(options.dispatch, info.attention);
+  lines.push_back(
+      fmt::format("paths       unified; page_contiguous_decode {}; vendor_prefill {}",
+                  options.dispatch.page_contiguous_decode ? "on" : "off",
+                  obstacle ? fmt::format("closed: {}, need {}", obstacle->got, obstacle->required) : "on"));
+  lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
+                              options.max_num_batched_tokens, options.max_num_seqs,
+                              format_bytes(info.workspace_bytes)));
+  return lines;
+}
+
+}  // namespace longspan::engine

@@ -1,0 +1,86 @@
+// The engine's plan: everything that a config and the options determine before a weight is read. Pure but for
+// reading config.json and the machine's free memory.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/page_plan.h"
+#include "engine/dispatch.h"
+#include "io/generation_config.h"
+#include "io/model_config.h"
+#include "model/model.h"
+
+namespace longspan::engine {
+
+inline constexpr Index kLogitRows = 64;  // rows of one logits product; more are done in slices
+
+enum class DeviceKind : uint8_t { kCpu, kReference };  // kReference: the slow oracle
+
+struct EngineInfo;
+
+struct EngineOptions {
+  std::filesystem::path model;          // directory; with random_seed a config.json is enough
+  std::optional<uint64_t> random_seed;  // weights from this seed instead of files
+  DeviceKind device = DeviceKind::kCpu;
+  int num_threads = 0;  // 0: all this process may use
+  std::vector<int32_t>
+      tokenizer_eos_ids;       // the tokenizer's own, joined with config's and generation_config's
+  std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
+  int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
+  int32_t max_num_seqs = 16;   // sequences in one step
+  int64_t max_num_batched_tokens = 2048;  // tokens in one step
+  double max_decode_stall_ms = 0;         // 0: no limit
+  int64_t max_waiting = 256;              // requests that may queue
+  int64_t tensor_parallel = 1;            // ranks; planning knows more than one, this build runs one
+  std::optional<DType> kv_dtype;          // of K and V in the cache; none: the products' dtype
+  size_t memory_bytes = 0;  // budget of weights, workspace and cache; 0: what the machine has free
+  size_t cache_bytes = 0;   // 0: what max_num_seqs need, at most half of the free memory
+  cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
+  DispatchConfig dispatch;
+  std::function<void(const EngineInfo& info)>
+      on_plan;  // called once all is decided, before weights are loaded
+  std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;
+};
+
+// What was decided at start. Constant afterwards.
+struct EngineInfo {
+  io::ModelConfig config;
+  io::GenerationConfig generation;
+  std::vector<int32_t> eos_ids;  // the union of all three places
+  std::string device;
+  DType dtype = DType::kBF16;
+  std::string dtype_reason;
+  cache::PagePlan page_plan;
+  cache::MemoryPlan memory;
+  AttentionTraits attention;
+  int64_t max_model_len = 0;
+  size_t weight_bytes = 0;  // as held in memory; before the load an estimate
+  size_t cache_bytes = 0;
+  size_t workspace_bytes = 0;
+  size_t num_skipped_tensors = 0;  // vision, multi-token prediction
+  double load_seconds = 0;
+};
+
+enum class Purpose : uint8_t { kRun, kExplain };  // kExplain: also what this build cannot run
+// Throws kInvalid, kUnsupported (kRun only) or kExhausted (not one sequence of max_model_len fits).
+EngineInfo make_plan(const EngineOptions& options, Purpose purpose);
+
+cache::CacheSpec cache_spec(const io::ModelConfig& config, DType dtype, DType kv_dtype,
+                            int64_t tensor_parallel);
+model::StepLimits step_limits(const EngineOptions& options);
+
+// One chunk of a prompt: q_len tokens that see kv_len.
+struct ChunkShape {
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+};
+std::vector<ChunkShape> chunk_shapes(int64_t num_prompt, int64_t max_num_batched_tokens);
+
+// The lines of "truth at start": what will run, and why.
+std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& options);
+
+}  // namespace longspan::engine
