@@ -30,11 +30,11 @@ HWY_INLINE void prefetch_row(const T* row, Index head_dim) {
 }
 
 // One vector of each of kKeys rows of K times that of each query.
-template <int kHeads, int kKeys, class T>
-HWY_INLINE void score_step(const float* q, Index q_stride, const T* k, Index row_stride, Index count,
+template <int kHeads, int kKeys, class T, class Extent>
+HWY_INLINE void score_step(const float* q, Index q_stride, const T* k, Index row_stride, Extent extent,
                            Vec (&sums)[kHeads][kKeys]) {
   Vec keys[kKeys];
-  for (int i = 0; i < kKeys; ++i) keys[i] = load_up_to(k + i * row_stride, count);
+  for (int i = 0; i < kKeys; ++i) keys[i] = load(k + i * row_stride, extent);
   for (int h = 0; h < kHeads; ++h) {
     const Vec query = load(q + h * q_stride);
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::MulAdd(query, keys[i], sums[h][i]);
@@ -50,20 +50,18 @@ HWY_INLINE void score_keys(const Segment<T>& segment, const KvRun<T>& run, Index
   Vec sums[kHeads][kKeys];
   for (int h = 0; h < kHeads; ++h)
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::Zero(F32());
-  Index d = 0;
-  for (; d + lanes() <= segment.head_dim; d += lanes())
-    score_step<kHeads, kKeys>(segment.q + d, segment.stride, k + d, row_stride, lanes(), sums);
-  if (d < segment.head_dim)
-    score_step<kHeads, kKeys>(segment.q + d, segment.stride, k + d, row_stride, segment.head_dim - d, sums);
+  for_each_vector(segment.head_dim, [&](Index d, auto extent) HWY_ATTR {
+    score_step<kHeads, kKeys>(segment.q + d, segment.stride, k + d, row_stride, extent, sums);
+  });
   for (int h = 0; h < kHeads; ++h)
     for (int i = 0; i < kKeys; ++i) scores[h * kBlockKeys + first + i] = sum_of_lanes(sums[h][i]);
 }
 
-// o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i. The last vector has `count`
-// elements. The same part of `next`, rows of K to be read soon, is fetched meanwhile.
-template <int kHeads, int kVectors, class T>
+// o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i. The same part of `next`,
+// rows of K to be read soon, is fetched meanwhile.
+template <int kHeads, int kVectors, class T, class Extent>
 HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, const KvRun<T>& next, Index d,
-                           Index count, const float* p) {
+                           Extent extent, const float* p) {
   const Index row_stride = segment.kv.row_stride();
   float* o = segment.o + d;
   Vec sums[kHeads][kVectors];
@@ -72,8 +70,7 @@ HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, const
   for (Index i = 0; i < run.count; ++i) {
     if (i < next.count) prefetch_row(next.k + i * row_stride + d, kVectors * lanes());
     Vec values[kVectors];
-    for (int c = 0; c < kVectors; ++c)
-      values[c] = load_up_to(run.v + i * row_stride + d + c * lanes(), count);
+    for (int c = 0; c < kVectors; ++c) values[c] = load(run.v + i * row_stride + d + c * lanes(), extent);
     for (int h = 0; h < kHeads; ++h) {
       const Vec weight = set(p[h * kBlockKeys + i]);
       for (int c = 0; c < kVectors; ++c) sums[h][c] = hn::MulAdd(weight, values[c], sums[h][c]);
@@ -89,9 +86,10 @@ HWY_INLINE void value_run(const Segment<T>& segment, const KvRun<T>& run, const 
   constexpr int kVectors = std::clamp(kAccumulators / kHeads, 1, 4);
   Index d = 0;
   for (; d + kVectors * lanes() <= segment.head_dim; d += kVectors * lanes())
-    add_values<kHeads, kVectors>(segment, run, next, d, lanes(), p);
-  for (; d < segment.head_dim; d += lanes())
-    add_values<kHeads, 1>(segment, run, next, d, segment.head_dim - d, p);
+    add_values<kHeads, kVectors>(segment, run, next, d, Whole(), p);
+  for_each_vector(segment.head_dim - d, [&](Index j, auto extent) HWY_ATTR {
+    add_values<kHeads, 1>(segment, run, next, d + j, extent, p);
+  });
 }
 
 // Scores, softmax step and weighted sum of one block of keys.

@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
 #include "ops/cpu/rope.h"
-#include "ops/cpu/row_edges.h"
+#include "ops/cpu/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace longspan::ops::cpu::HWY_NAMESPACE {
@@ -19,29 +19,33 @@ template <class T>
 HWY_INLINE void load_head(const HeadForm& form, const T* x, float* y) {
   const Index n = form.head_dim;
   if (form.norm == nullptr) {
-    for (Index d = 0; d < n; d += lanes()) store_up_to(load_up_to(x + d, n - d), y + d, n - d);
+    for_each_vector(n, [&](Index d, auto extent) HWY_ATTR { store(load(x + d, extent), y + d, extent); });
     return;
   }
   const Vec scale = set(1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + form.eps));
   const bool zero_centered = form.norm_kind == NormKind::kZeroCentered;
-  for (Index d = 0; d < n; d += lanes()) {
-    const Vec x_hat = hn::Mul(load_up_to(x + d, n - d), scale);
-    const Vec w = load_up_to(form.norm + d, n - d);
-    const Vec scaled =
-        zero_centered ? hn::Mul(x_hat, hn::Add(set(1.0f), w)) : hn::Mul(rounded(x_hat, T()), w);
-    store_up_to(scaled, y + d, n - d);
-  }
+  T rounded[HWY_MAX_BYTES / sizeof(float)];
+  for_each_vector(n, [&](Index d, auto extent) HWY_ATTR {
+    Vec x_hat = hn::Mul(load(x + d, extent), scale);
+    Vec weight = load(form.norm + d, extent);
+    if (zero_centered) {
+      weight = hn::Add(set(1.0f), weight);
+    } else {
+      store(x_hat, rounded);
+      x_hat = load(rounded);
+    }
+    store(hn::Mul(x_hat, weight), y + d, extent);
+  });
 }
 
 // Pairs (j, j + half): a rotation by the token's angles.
 HWY_INLINE void rotate(const float* cosines, const float* sines, Index half, float* y) {
-  for (Index j = 0; j < half; j += lanes()) {
-    const Index count = half - j;
-    const Vec low = load_up_to(y + j, count), high = load_up_to(y + half + j, count);
-    const Vec c = load_up_to(cosines + j, count), s = load_up_to(sines + j, count);
-    store_up_to(hn::Sub(hn::Mul(low, c), hn::Mul(high, s)), y + j, count);
-    store_up_to(hn::MulAdd(high, c, hn::Mul(low, s)), y + half + j, count);
-  }
+  for_each_vector(half, [&](Index j, auto extent) HWY_ATTR {
+    const Vec low = load(y + j, extent), high = load(y + half + j, extent);
+    const Vec c = load(cosines + j, extent), s = load(sines + j, extent);
+    store(hn::Sub(hn::Mul(low, c), hn::Mul(high, s)), y + j, extent);
+    store(hn::MulAdd(high, c, hn::Mul(low, s)), y + half + j, extent);
+  });
 }
 
 // out may be x: the head is whole in `workspace` before the first store.
@@ -49,8 +53,8 @@ template <class T>
 void write_head(const HeadForm& form, const T* x, const float* cos_sin, float* workspace, T* out) {
   load_head(form, x, workspace);
   rotate(cos_sin, cos_sin + form.rotary_dim / 2, form.rotary_dim / 2, workspace);
-  const Index n = form.head_dim;
-  for (Index d = 0; d < n; d += lanes()) store_up_to(load_up_to(workspace + d, n - d), out + d, n - d);
+  for_each_vector(form.head_dim, [&](Index d, auto extent)
+                                     HWY_ATTR { store(load(workspace + d, extent), out + d, extent); });
 }
 
 void write_head_f32(const HeadForm& form, const float* x, const float* cos_sin, float* workspace,

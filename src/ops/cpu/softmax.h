@@ -14,7 +14,7 @@
 #include <limits>
 
 #include "ops/cpu/attention.h"
-#include "ops/cpu/row_edges.h"
+#include "ops/cpu/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace longspan::ops::cpu::HWY_NAMESPACE {
@@ -95,20 +95,23 @@ HWY_INLINE float softmax_step(const float* scores, Index num_valid, Index num_pa
 }
 
 HWY_INLINE void scale_row(float* row, Index n, float factor) {
-  for (Index d = 0; d < n; d += lanes())
-    store_up_to(hn::Mul(load_up_to(row + d, n - d), set(factor)), row + d, n - d);
+  for_each_vector(n, [&](Index d, auto extent)
+                         HWY_ATTR { store(hn::Mul(load(row + d, extent), set(factor)), row + d, extent); });
 }
+
+// "rnd" of the formulas: value as T holds it.
+HWY_INLINE Vec rounded(Vec value, float) { return value; }
+HWY_INLINE Vec rounded(Vec value, bf16) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(value))); }
 
 // out = rnd(o / sum), and with a gate (not nullptr) rnd(rnd(o / sum) * rnd(sigmoid(gate))).
 template <class T>
 HWY_INLINE void finish_row(const float* o, float sum, const T* gate, Index head_dim, T* out) {
   const Vec inverse = set(1.0f / sum);
-  for (Index d = 0; d < head_dim; d += lanes()) {
-    Vec y = hn::Mul(load_up_to(o + d, head_dim - d), inverse);
-    if (gate != nullptr)
-      y = hn::Mul(rounded(y, T()), rounded(sigmoid(load_up_to(gate + d, head_dim - d)), T()));
-    store_up_to(y, out + d, head_dim - d);
-  }
+  for_each_vector(head_dim, [&](Index d, auto extent) HWY_ATTR {
+    Vec y = hn::Mul(load(o + d, extent), inverse);
+    if (gate != nullptr) y = hn::Mul(rounded(y, T()), rounded(sigmoid(load(gate + d, extent)), T()));
+    store(y, out + d, extent);
+  });
 }
 
 }  // namespace longspan::ops::cpu::HWY_NAMESPACE
