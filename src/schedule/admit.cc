@@ -94,9 +94,9 @@ bool Scheduler::admit_swapped(Sequence& seq) {
   std::optional<cache::StateSlot> state = pages ? memory_.allocate_state() : std::nullopt;
   if (!state) return block(seq);
 
-  const auto bring_back = [&](int32_t group, cache::Page& host, const cache::Page& device) {
+  // The host pages are free at once: a step that swaps in swaps nobody out.
+  const auto bring_back = [&](int32_t group, const cache::Page& host, const cache::Page& device) {
     step_.swap_in.push_back({.group = group, .src = host.id(), .dst = device.id()});
-    held_.push_back(std::move(host));
   };
   for (size_t i = 0; i < seq.pages.size(); ++i) bring_back(0, seq.pages[i], (*pages)[i]);
   for (size_t i = 0; i < seq.state.pages.size(); ++i)

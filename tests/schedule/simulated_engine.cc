@@ -139,6 +139,8 @@ void SimulatedEngine::check_plan() const {
     num_tokens += seq.q_len;
   }
   EXPECT_EQ(num_tokens, plan.num_tokens);
+  EXPECT_TRUE(plan.swap_out.empty() || (plan.swap_in.empty() && plan.copies.empty()))
+      << "pages change hands twice";
   EXPECT_LE(num_tokens, options_.max_num_batched_tokens);
   // A stream that comes back from the host in this very step has waited anyway.
   if (plan.num_decode_seqs > 0 && plan.swap_in.empty() && options_.max_decode_stall_ms > 0 &&
