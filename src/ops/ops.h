@@ -147,8 +147,8 @@ enum class AttentionPath : uint8_t {
 
 // Causal grouped-query attention over the paged cache: query head n reads kv head n / (num_q_heads /
 // num_kv_heads); softmax and sums in fp32. Token i of a chunk that ends at seq_len sees positions 0 ..
-// seq_len - q_len + i. With gate: out = rnd(rnd(o) * sigmoid(gate)). Splits of the sum depend on a sequence's
-// own length only.
+// seq_len - q_len + i. With gate: out = rnd(rnd(o) * rnd(sigmoid(gate))). Splits of the sum depend on a
+// sequence's own length only.
 struct Attention {
   TensorView q;            // T [num_tokens, num_q_heads, head_dim]
   TensorView gate;         // T [num_tokens, num_q_heads, head_dim] or empty

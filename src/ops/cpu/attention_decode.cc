@@ -4,6 +4,8 @@
 //
 // The page-contiguous path looks a page up once and walks it; the unified path looks up every 16 rows. Both
 // hand runs of rows to the same loops, and a run's length changes no order of summation: same bits.
+// fp32 multiply-adds from cache take 55 ns a key at head_dim 256 and 4 heads, 90 ns at 6 (AVX-512, one
+// thread); reading its 1 KB takes 80 ns at 12.5 GB/s.
 #include <hwy/cache_control.h>
 #include <hwy/detect_targets.h>
 // Arrays of vectors need vectors of known size.

@@ -59,8 +59,11 @@ void finish_row(const float* o, float sum, const bf16* gate, Index head_dim, bf1
   HWY_DYNAMIC_DISPATCH(finish_row_bf16)(o, sum, gate, head_dim, out);
 }
 
+// On Sapphire Rapids (2 MB of L2) packing takes an eighth of the time, softmax a fifth, products three
+// fifths. Tiles of 128 keys cost 12 % more; blocks of 1,024 rows, strips of 32 or tiles of 512 keys gain
+// nothing.
 constexpr Index kTileKeys = 256;   // keys of a tile
-constexpr Index kBlockRows = 512;  // query rows (tokens x heads) a packed tile serves: packing costs 1/20
+constexpr Index kBlockRows = 512;  // query rows (tokens x heads) a packed tile serves
 constexpr Index kStripRows = 128;  // rows whose scores live at a time: 128 KB of scores, 64 KB of p
 constexpr Index kTokenStep = 16;   // blocks are cut at multiples of this many tokens
 constexpr float kLog2E = 1.44269504f;
