@@ -111,6 +111,14 @@ TEST(GatedDelta, SurvivesExtremeDecays) {
     }
 }
 
+// A steep start of each chunk takes G far down; what follows lives on small differences of large sums.
+TEST(GatedDelta, KeepsSmallDifferencesOfLargeDecays) {
+  GdnCase c({.k_dim = 64, .v_dim = 64, .seqs = {{0, 128}}});
+  Index next = 0;
+  c.a.fill([&] { return next++ / 2 % 64 < 16 ? 110.0f : -7.0f; });  // two heads a row
+  EXPECT_LT(relative_error(run_cpu_delta(c).out, run_reference_delta(c).out), output_tolerance(DType::kF32));
+}
+
 TEST(GatedDelta, RecurrenceAndChunksAgree) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     GdnShape shape{.dtype = dtype, .heads_per_key = 2, .k_dim = 128, .v_dim = 128, .seqs = {{300, 1}}};
@@ -152,6 +160,26 @@ TEST(GatedDelta, BitsDoNotDependOnStepsOrThreads) {
         EXPECT_EQ(out.values(), whole.out);
         EXPECT_EQ(states.memory(), whole.states.memory());
       }
+  }
+}
+
+// After an odd prompt tail the chunks return to the absolute grid.
+TEST(GatedDelta, GridIsAbsolute) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const GdnCase c({.dtype = dtype, .seqs = {{0, 300}}});
+    std::vector<std::vector<float>> outs;
+    for (const std::vector<Index>& steps : {std::vector<Index>{37, 263}, {37, 27, 64, 172}, {37, 91, 172}}) {
+      StatePool states(c.pool);
+      const TestTensor out = like(c.out, c.shape);
+      Index begin = 0;
+      for (const Index count : steps) {
+        run_step(c, states, out.view(), begin, count, 2);
+        begin += count;
+      }
+      outs.push_back(out.values());
+    }
+    EXPECT_EQ(outs[0], outs[1]);
+    EXPECT_EQ(outs[0], outs[2]);
   }
 }
 
