@@ -7,7 +7,7 @@
 // S and V', go in as two bf16 parts (hi + lo, 16 bits of mantissa). Against fp64 (128 x 128, 1024 tokens,
 // decays from 0.9997 to G = -1820) that leaves 8e-6 relative before the last rounding, which itself
 // is 1.7e-3. Saved lo parts cost: of P 1.3e-3, of P and V' in P V' 1.9e-3, of S 1.6e-3, of V' in S 1.7e-3, of
-// all 2.7e-3. About 10.5 Mflop a chunk and head at 128 x 128; 38 us on one AMX core (2.9 GHz, warm L2), 13 of
+// all 2.7e-3. About 10.5 Mflop a chunk and head at 128 x 128; 44 us on one AMX core (2.9 GHz, warm L2), 14 of
 // them products.
 #include "ops/cpu/gdn.h"
 #include "ops/cpu/tile_gemm.h"
