@@ -92,7 +92,7 @@ double yardstick_peak(const io::ModelConfig& config, Index num_rows) {
   for (const auto& [n, k] : shapes)
     for (Index m : {num_rows, Index{512}, Index{128}}) {
       if (n == 0) continue;
-      const double seconds = yardstick_seconds(m, n, k, kPeakSeconds);
+      const double seconds = yardstick_seconds(m, n, k, /*num_weights=*/1, kPeakSeconds);
       if (seconds > 0)
         best = std::max(
             best, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds);
