@@ -26,6 +26,7 @@ struct ServeFlags {
   bool prefix_caching = false;
   double keepalive_seconds = 10;
   double shutdown_timeout_seconds = 30;
+  std::string metrics_compat = "none";
   // Of other servers' command lines: accepted where they ask for what is so anyway.
   std::string kv_cache_dtype = "auto";
   int tensor_parallel_size = 1;
@@ -59,6 +60,11 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--shutdown-timeout-seconds", flags.shutdown_timeout_seconds,
                   "What running requests get to finish after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  command
+      .add_option("--metrics-compat", flags.metrics_compat,
+                  "vllm: /metrics has vllm:* names too, for dashboards")
+      ->check(CLI::IsMember({"none", "vllm"}))
       ->capture_default_str();
   command.add_option("--kv-cache-dtype", flags.kv_cache_dtype, "auto: as the model computes")
       ->capture_default_str();
@@ -96,6 +102,7 @@ server::ServerOptions server_options(const ServeFlags& flags) {
                                 .strict_model_name = !flags.any_model_name,
                                 .keepalive_seconds = flags.keepalive_seconds,
                                 .shutdown_timeout_seconds = flags.shutdown_timeout_seconds,
+                                .vllm_metrics = flags.metrics_compat == "vllm",
                                 .version = LONGSPAN_VERSION};
   if (options.model_names.empty()) options.model_names = {directory_name(flags.model.model)};
   return options;

@@ -45,7 +45,9 @@ struct Generation::Choice {
 };
 
 Generation::Generation(engine::Engine& engine, const text::Tokenizer& tokenizer, GenerationRequest request)
-    : num_choices_(request.num_choices), signal_(std::make_shared<Signal>()) {
+    : num_choices_(request.num_choices),
+      stop_token_ids_(request.stop_token_ids),
+      signal_(std::make_shared<Signal>()) {
   for (size_t prompt_idx = 0; prompt_idx < request.prompts.size(); ++prompt_idx) {
     const std::vector<int32_t>& prompt = request.prompts[prompt_idx];
     num_prompt_tokens_ += static_cast<int64_t>(prompt.size());
@@ -57,6 +59,12 @@ Generation::Generation(engine::Engine& engine, const text::Tokenizer& tokenizer,
                                   .stop_token_ids = request.stop_token_ids,
                                   .priority = request.priority,
                                   .cache_salt = request.cache_salt};
+      if (request.prompt_logprobs >= 0 && k == 0) {
+        scores_.push_back(std::make_shared<PromptScores>(prompt, request.prompt_logprobs));
+        one.on_prompt_logits = [scores = scores_.back()](int64_t position, const TensorView& logits) {
+          scores->add(position, logits);
+        };
+      }
       if (one.sampling.seed) *one.sampling.seed += static_cast<uint64_t>(k);  // choices differ, repeatably
       auto choice =
           std::make_unique<Choice>(Choice{.index = static_cast<int32_t>(prompt_idx) * num_choices_ + k,
@@ -120,7 +128,9 @@ Finish Generation::end_of(Choice& choice, const engine::ResponseUpdate& update) 
   if (complete) {
     Finish finish{.reason = choice.reader.has_calls() ? FinishReason::kToolCalls : FinishReason::kStop,
                   .stop_string = choice.reader.stop_string()};
-    if (!ended_by_text) finish.stop_token = update.stop_token;
+    const bool asked_for =
+        std::find(stop_token_ids_.begin(), stop_token_ids_.end(), update.stop_token) != stop_token_ids_.end();
+    if (!ended_by_text && asked_for) finish.stop_token = update.stop_token;
     return finish;
   }
   switch (update.reason) {
@@ -141,6 +151,10 @@ Usage Generation::usage() const {
     if (choice->index % num_choices_ == 0) usage.cached_tokens += choice->num_cached;
   }
   return usage;
+}
+
+const PromptScores* Generation::prompt_scores(size_t prompt_idx) const {
+  return scores_.empty() ? nullptr : scores_[prompt_idx].get();
 }
 
 PrefillProgress Generation::progress() const {

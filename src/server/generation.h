@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "server/answer_reader.h"
+#include "server/prompt_scores.h"
 #include "text/tokenizer.h"
 
 namespace longspan::server {
@@ -23,6 +24,7 @@ struct GenerationRequest {
   bool ignore_eos = false;
   int32_t priority = 0;
   std::string cache_salt;
+  int32_t prompt_logprobs = -1;  // -1: none; n: score the tokens of the prompts, with the n best alternatives
   AnswerOptions answer;
 };
 
@@ -31,7 +33,7 @@ enum class FinishReason : uint8_t { kStop, kLength, kToolCalls, kCancelled, kErr
 struct Finish {
   FinishReason reason = FinishReason::kStop;
   std::optional<std::string> stop_string;  // that ended the answer
-  int32_t stop_token = -1;                 // likewise; -1: none
+  int32_t stop_token = -1;                 // likewise, of stop_token_ids; -1: none
   std::string error;                       // with kError
 };
 
@@ -72,6 +74,8 @@ class Generation final {
 
   Usage usage() const;
   PrefillProgress progress() const;
+  // Null unless they were asked for. Complete once the first token of the prompt's first choice is there.
+  const PromptScores* prompt_scores(size_t prompt_idx) const;
   std::optional<engine::Clock::time_point> first_token_time() const { return first_token_time_; }
 
  private:
@@ -83,7 +87,9 @@ class Generation final {
 
   int64_t num_prompt_tokens_ = 0;
   int32_t num_choices_ = 1;
+  std::vector<int32_t> stop_token_ids_;
   std::shared_ptr<Signal> signal_;  // raised by the engine thread; outlives this in its callbacks
+  std::vector<std::shared_ptr<PromptScores>> scores_;  // [prompts] or empty
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t num_running_ = 0;
   std::optional<engine::Clock::time_point> first_token_time_;

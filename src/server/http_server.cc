@@ -17,6 +17,7 @@
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "core/error.h"
@@ -55,6 +56,7 @@ HttpRequest to_request(Parser& parser, const HttpPeer& peer) {
                                  std::string(field.value()));
   request.body = std::move(message.body());
   request.peer = &peer;
+  request.arrived = std::chrono::steady_clock::now();
   return request;
 }
 
@@ -227,18 +229,28 @@ class HttpServer::Impl {
       const std::lock_guard lock(mutex_);
       return sockets_.insert(sockets_.end(), socket.get());
     }();
-    std::thread([this, place, owned = std::move(socket)]() mutable {
-      serve(*owned);
+    try {
+      std::thread([this, place, owned = std::move(socket)]() mutable {
+        serve(*owned);
+        const std::lock_guard lock(mutex_);
+        sockets_.erase(place);
+        owned.reset();
+        closed_.notify_all();  // under the lock: stop() may destroy this as soon as it is released
+      }).detach();
+    } catch (const std::system_error& error) {  // no thread to be had: the connection is closed
+      log(LogLevel::kWarn, "http: {}", error.what());
       const std::lock_guard lock(mutex_);
       sockets_.erase(place);
-      owned.reset();
-      closed_.notify_all();  // under the lock: stop() may destroy this as soon as it is released
-    }).detach();
+    }
   }
 
   void serve(HttpSocket& socket) {
     boost::beast::flat_buffer buffer(limits_.max_header_bytes + kReadBytes);
-    while (serve_one(socket, buffer)) continue;
+    try {
+      while (serve_one(socket, buffer)) continue;
+    } catch (const std::exception& error) {  // out of memory, or a handler that broke its promise
+      log(LogLevel::kError, "http: a connection ended with an error: {}", error.what());
+    }
   }
 
   // One request; false when the connection must be closed.
@@ -269,7 +281,8 @@ class HttpServer::Impl {
     const bool chunked = parser.get().version() >= 11;
     const bool keep_alive = parser.get().keep_alive() && !is_stopping();
     const BusyMark mark(num_busy_);
-    HttpResponse response = handler_(to_request(parser, socket));
+    HttpRequest request = to_request(parser, socket);
+    HttpResponse response = handler_(request);
     if (is_head) {
       response.stream = nullptr;
       response.body.clear();

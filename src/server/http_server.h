@@ -38,6 +38,9 @@ struct HttpRequest {
   std::string query;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
+  std::chrono::steady_clock::time_point arrived;
+  // Set by the handler:
+  std::string id;                  // for logs and for the client
   std::vector<std::string> parts;  // what stood for the {} of the route
   const HttpPeer* peer = nullptr;  // valid during the handler and the stream of its response; may be null
 
@@ -68,7 +71,7 @@ std::string_view reason_phrase(int status);
 // Thread-safe. Handlers run on many threads at once.
 class HttpServer final {
  public:
-  using Handler = std::function<HttpResponse(const HttpRequest&)>;
+  using Handler = std::function<HttpResponse(HttpRequest&)>;
   // Makes the response to a request that never reached the handler: malformed, too large, too many.
   using ErrorHandler = std::function<HttpResponse(int status, const std::string& message)>;
 

@@ -69,7 +69,7 @@ HttpResponse tokenize(const HttpRequest& request, Service& service) {
   const JsonFields fields(body);
   std::vector<int32_t> ids;
   if (fields.find("messages")) {
-    ids = service.prompter.build(parse_chat_request(body, service).prompt).ids;
+    ids = service.prompter.build(parse_chat_request(body, service.defaults).prompt).ids;
   } else {
     auto text = fields.text("prompt");
     if (!text) text = fields.text("content");

@@ -12,6 +12,7 @@ void refuse_legacy(const JsonFields& fields) {
   const Json* functions = fields.array("functions");
   if (functions && !functions->empty()) fields.refuse("functions", "use tools");
   fields.refuse("function_call", "use tool_choice");
+  if (fields.boolean("echo").value_or(false)) fields.refuse("echo", "chat answers do not repeat the prompt");
   fields.refuse("web_search_options", "there is no web search");
   if (const Json* modalities = fields.array("modalities"))
     for (const Json& one : *modalities)
@@ -99,6 +100,7 @@ struct ChatFormat {
   bool logprobs;
   bool include_reasoning;
   bool include_usage;
+  bool continuous_usage;
   size_t num_choices;
   std::set<int32_t> begun = {};         // choices whose role was sent
   std::vector<int32_t> num_calls = {};  // [num_choices] sent so far
@@ -128,21 +130,23 @@ struct ChatFormat {
     return json;
   }
 
-  std::string chunk(int32_t index, Json delta, Json logprobs_of_it, Json finish) const {
+  std::string chunk(const ChoiceUpdate& news, const Usage& usage, Json delta, Json logprobs_of_it = nullptr,
+                    Json finish = nullptr) const {
     Json json = envelope("chat.completion.chunk");
-    json["choices"].push_back({{"index", index},
-                               {"delta", std::move(delta)},
-                               {"logprobs", std::move(logprobs_of_it)},
-                               {"finish_reason", std::move(finish)}});
-    if (include_usage) json["usage"] = nullptr;
+    Json choice = {{"index", news.index},
+                   {"delta", std::move(delta)},
+                   {"logprobs", std::move(logprobs_of_it)},
+                   {"finish_reason", std::move(finish)}};
+    if (!choice["finish_reason"].is_null()) choice["stop_reason"] = stop_reason(*news.finish);
+    json["choices"].push_back(std::move(choice));
+    if (include_usage) json["usage"] = continuous_usage ? usage_json(usage) : Json(nullptr);
     return sse_data(dump(json));
   }
 
   // Deltas of one update: role first, then reasoning and content, then calls, then the end.
-  std::string update(const ChoiceUpdate& news) {
+  std::string update(const ChoiceUpdate& news, const Usage& usage) {
     std::string out;
-    if (begun.insert(news.index).second)
-      out += chunk(news.index, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    if (begun.insert(news.index).second) out += chunk(news, usage, {{"role", "assistant"}, {"content", ""}});
     Json delta = Json::object();
     if (include_reasoning && !news.delta.reasoning.empty()) delta["reasoning_content"] = news.delta.reasoning;
     if (!news.delta.content.empty()) delta["content"] = news.delta.content;
@@ -156,9 +160,9 @@ struct ChatFormat {
     Json entries = has_logprobs ? logprobs_json(service.tokenizer, news.tokens) : Json(nullptr);
     if (!delta.empty() || has_logprobs) {
       if (delta.empty()) delta["content"] = "";  // tokens whose text is still held back
-      out += chunk(news.index, std::move(delta), std::move(entries), nullptr);
+      out += chunk(news, usage, std::move(delta), std::move(entries));
     }
-    if (news.finish) out += chunk(news.index, Json::object(), nullptr, finish_name(news.finish->reason));
+    if (news.finish) out += chunk(news, usage, Json::object(), nullptr, finish_name(news.finish->reason));
     return out;
   }
 
@@ -181,21 +185,15 @@ struct ChatFormat {
   }
 };
 
-ChatPrompt build_ids(ChatRequest& chat, const Service& service) {
-  ChatPrompt prompt = service.prompter.build(std::move(chat.prompt));
-  chat.generation.answer.reasoning = prompt.opens_reasoning ? ReasoningMode::kOpen : ReasoningMode::kClosed;
-  return prompt;
-}
-
 }  // namespace
 
-ChatRequest parse_chat_request(const Json& body, const Service& service) {
+ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults) {
   const JsonFields fields(body);
   if (!fields.array("messages")) fail_field("messages", "is missing: need an array");
   refuse_legacy(fields);
   ChatRequest chat{.model = fields.text("model"),
-                   .generation = parse_generation(fields, service),
-                   .stream = parse_stream_options(fields, service),
+                   .generation = parse_generation(fields, defaults),
+                   .stream = parse_stream_options(fields, defaults),
                    .include_reasoning = fields.boolean("include_reasoning").value_or(true)};
   Json tools = normalize_tools(fields.array("tools"));
   if (!parse_tool_choice(fields, !tools.is_null())) tools = nullptr;
@@ -206,38 +204,47 @@ ChatRequest parse_chat_request(const Json& body, const Service& service) {
   return chat;
 }
 
+std::string build_prompt_ids(ChatRequest& chat, const Service& service) {
+  ChatPrompt prompt = service.prompter.build(std::move(chat.prompt));
+  chat.generation.answer.reasoning = prompt.opens_reasoning ? ReasoningMode::kOpen : ReasoningMode::kClosed;
+  chat.generation.prompts = {std::move(prompt.ids)};
+  return std::move(prompt.text);
+}
+
 HttpResponse chat_completions(const HttpRequest& request, Service& service) {
-  ChatRequest chat = parse_chat_request(parse_json_object(request.body), service);
+  ChatRequest chat = parse_chat_request(parse_json_object(request.body), service.defaults);
   const std::string model = service.resolve_model(chat.model);
-  chat.generation.prompts = {build_ids(chat, service).ids};
+  build_prompt_ids(chat, service);
   const auto num_choices = static_cast<size_t>(chat.generation.num_choices);
   auto format =
       std::make_shared<ChatFormat>(ChatFormat{.service = service,
-                                              .id = random_id("chatcmpl-"),
+                                              .id = "chatcmpl-" + request.id,
                                               .model = model,
                                               .created = unix_seconds(),
                                               .logprobs = chat.generation.sampling.num_logprobs >= 0,
                                               .include_reasoning = chat.include_reasoning,
                                               .include_usage = chat.stream.include_usage,
+                                              .continuous_usage = chat.stream.continuous_usage,
                                               .num_choices = num_choices});
-  const auto generation = start_generation(service, std::move(chat.generation), "messages");
+  const auto running = start_generation(service, request, std::move(chat.generation), "messages");
   if (!chat.stream.stream) {
-    const std::vector<Answer> answers = collect(*generation, num_choices, request.peer);
-    return {.body = dump(format->whole(answers, generation->usage()))};
+    const std::vector<Answer> answers = collect(*running, num_choices, request.peer);
+    return {.body = dump(format->whole(answers, running->usage()))};
   }
   StreamFormat events{
-      .update = [format](const ChoiceUpdate& news) { return format->update(news); },
+      .update = [format](const ChoiceUpdate& news,
+                         const Usage& usage) { return format->update(news, usage); },
       .end = [format](const Usage& usage) { return format->end(usage); },
       .error =
           [](const WireError& error) { return sse_data(openai_error_body(error)) + sse_data("[DONE]"); }};
   if (chat.stream.progress)
     events.progress = [format](const PrefillProgress& news) { return format->progress(news); };
-  return stream_response(generation, request.peer, chat.stream.keepalive_seconds, std::move(events));
+  return stream_response(running, request.peer, chat.stream.keepalive_seconds, std::move(events));
 }
 
 HttpResponse apply_template(const HttpRequest& request, Service& service) {
-  ChatRequest chat = parse_chat_request(parse_json_object(request.body), service);
-  return {.body = dump({{"prompt", build_ids(chat, service).text}})};
+  ChatRequest chat = parse_chat_request(parse_json_object(request.body), service.defaults);
+  return {.body = dump({{"prompt", build_prompt_ids(chat, service)}})};
 }
 
 }  // namespace longspan::server

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "server/openai_fields.h"
+#include "server/service.h"
 
 namespace longspan::server {
 
@@ -17,7 +18,11 @@ struct ChatRequest {
 };
 
 // Throws WireError naming the field.
-ChatRequest parse_chat_request(const Json& body, const Service& service);
+ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults);
+
+// Renders and tokenizes: sets the ids of the generation and whether it begins inside of reasoning. Returns
+// the prompt's text. Takes chat.prompt.
+std::string build_prompt_ids(ChatRequest& chat, const Service& service);
 
 HttpResponse chat_completions(const HttpRequest& request, Service& service);
 // /apply-template: the prompt text of a chat request.

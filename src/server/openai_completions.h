@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server/openai_fields.h"
+#include "server/service.h"
 
 namespace longspan::server {
 
@@ -11,6 +12,7 @@ struct CompletionRequest {
   GenerationRequest generation;    // its prompts are the ids
   StreamOptions stream;
   bool echo = false;
+  bool only_prompt = false;  // echo with max_tokens 0: nothing is answered
 };
 
 // Throws WireError naming the field.

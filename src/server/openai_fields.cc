@@ -79,8 +79,8 @@ void refuse_unsupported(const JsonFields& fields) {
     fail_field("best_of", "got {}, need the value of n ({})", *best_of, n);
 }
 
-engine::SamplingParams parse_sampling(const JsonFields& fields, const Service& service) {
-  engine::SamplingParams params = service.default_sampling;
+engine::SamplingParams parse_sampling(const JsonFields& fields, const RequestDefaults& defaults) {
+  engine::SamplingParams params = defaults.sampling;
   if (const auto v = fields.number("temperature", 0, 100)) params.temperature = *v;
   if (const auto v = fields.number("top_p", kTinyMass, 1)) params.top_p = *v;
   if (const auto v = fields.integer("top_k", -1, 1'000'000'000))
@@ -97,16 +97,17 @@ engine::SamplingParams parse_sampling(const JsonFields& fields, const Service& s
 
 }  // namespace
 
-GenerationRequest parse_generation(const JsonFields& fields, const Service& service) {
+GenerationRequest parse_generation(const JsonFields& fields, const RequestDefaults& defaults) {
   refuse_unsupported(fields);
   GenerationRequest request;
-  request.num_choices = static_cast<int32_t>(fields.integer("n", 1, service.options.max_choices).value_or(1));
+  request.num_choices = static_cast<int32_t>(fields.integer("n", 1, defaults.max_choices).value_or(1));
   // -1 is what some clients send for "no limit".
   auto max_tokens = fields.integer("max_completion_tokens", -1, kMaxTokens);
   if (!max_tokens) max_tokens = fields.integer("max_tokens", -1, kMaxTokens);
   request.max_tokens = std::max<int64_t>(max_tokens.value_or(0), 0);
-  if (max_tokens == 0) fail_field("max_tokens", "got 0, need at least 1");
-  request.sampling = parse_sampling(fields, service);
+  const bool prompt_only = fields.boolean("echo").value_or(false);
+  if (max_tokens == 0 && !prompt_only) fail_field("max_tokens", "got 0, need at least 1");
+  request.sampling = parse_sampling(fields, defaults);
   request.stop_token_ids = parse_token_ids(fields, "stop_token_ids");
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
@@ -118,10 +119,10 @@ GenerationRequest parse_generation(const JsonFields& fields, const Service& serv
   return request;
 }
 
-StreamOptions parse_stream_options(const JsonFields& fields, const Service& service) {
+StreamOptions parse_stream_options(const JsonFields& fields, const RequestDefaults& defaults) {
   StreamOptions options{.stream = fields.boolean("stream").value_or(false),
                         .progress = fields.boolean("return_progress").value_or(false),
-                        .keepalive_seconds = service.options.keepalive_seconds};
+                        .keepalive_seconds = defaults.keepalive_seconds};
   if (const Json* json = fields.object("stream_options")) {
     const JsonFields inner(*json, "stream_options.");
     options.include_usage = inner.boolean("include_usage").value_or(false);

@@ -4,11 +4,14 @@
 #include <thread>
 
 #include "core/log.h"
+#include "server/anthropic_messages.h"
 #include "server/api_key.h"
 #include "server/http_router.h"
 #include "server/info_routes.h"
 #include "server/openai_chat.h"
 #include "server/openai_completions.h"
+#include "server/openai_responses.h"
+#include "server/operation_routes.h"
 #include "server/service.h"
 
 namespace longspan::server {
@@ -19,19 +22,43 @@ constexpr size_t kMaxRequestIdBytes = 128;
 
 using ServiceHandler = HttpResponse (*)(const HttpRequest&, Service&);
 
+// Known to clients, not offered by this server.
+HttpResponse not_offered(const HttpRequest& request, Service&) {
+  throw WireError{.status = 501,
+                  .type = error_type(501),
+                  .code = "not_implemented",
+                  .message = fmt::format("this server does not offer {}", request.path)};
+}
+
 std::vector<Route> make_routes(Service& service) {
   const auto route = [&service](const char* method, const char* pattern, ServiceHandler handler,
                                 Access access = Access::kKey) {
     return Route{method, pattern, access,
                  [&service, handler](const HttpRequest& request) { return handler(request, service); }};
   };
+  // clang-format off
   return {
-      route("GET", "/health", health, Access::kOpen), route("GET", "/ready", ready),
-      route("GET", "/version", show_version),         route("GET", "/v1/models", list_models),
-      route("GET", "/v1/models/{}", show_model),      route("POST", "/v1/chat/completions", chat_completions),
-      route("POST", "/v1/completions", completions),  route("POST", "/tokenize", tokenize),
-      route("POST", "/detokenize", detokenize),       route("POST", "/apply-template", apply_template),
+      route("GET", "/health", health, Access::kOpen),
+      route("GET", "/ready", ready),
+      route("GET", "/version", show_version),
+      route("GET", "/v1/models", list_models),
+      route("GET", "/v1/models/{}", show_model),
+      route("POST", "/v1/chat/completions", chat_completions),
+      route("POST", "/v1/completions", completions),
+      route("POST", "/v1/messages", anthropic_messages),
+      route("POST", "/v1/messages/count_tokens", count_message_tokens),
+      route("POST", "/v1/responses", openai_responses),
+      route("POST", "/v1/requests/{}/cancel", cancel_request),
+      route("GET", "/v1/longspan/status", show_status),
+      route("GET", "/metrics", show_metrics),
+      route("POST", "/tokenize", tokenize),
+      route("POST", "/detokenize", detokenize),
+      route("POST", "/apply-template", apply_template),
+      route("POST", "/v1/embeddings", not_offered),
+      route("POST", "/v1/rerank", not_offered),
+      route("POST", "/v1/score", not_offered),
   };
+  // clang-format on
 }
 
 // The client's own id where it is fit for a header and a log line, else a new one.
@@ -44,7 +71,7 @@ std::string request_id(const HttpRequest& request) {
   if (given && !given->empty() && given->size() <= kMaxRequestIdBytes &&
       std::all_of(given->begin(), given->end(), fit))
     return std::string(*given);
-  return random_id("req-");
+  return random_id();
 }
 
 // JSON, or what curl says when nobody told it otherwise.
@@ -81,12 +108,14 @@ class Server::Impl {
                  .tokenizer = tokenizer,
                  .options = options_,
                  .prompter = ChatPrompter(tokenizer, chat_template),
-                 .default_sampling = engine::default_sampling(engine.info().generation),
+                 .defaults = {.sampling = engine::default_sampling(engine.info().generation),
+                              .max_choices = options_.max_choices,
+                              .keepalive_seconds = options_.keepalive_seconds},
                  .started_unix_seconds = unix_seconds()},
         routes_(make_routes(service_)),
         http_(
             options_.host, options_.port, options_.http,
-            [this](const HttpRequest& request) { return handle(request); },
+            [this](HttpRequest& request) { return handle(request); },
             [](int status, const std::string& message) {
               return openai_error_response(
                   {.status = status, .type = error_type(status), .message = message});
@@ -117,36 +146,40 @@ class Server::Impl {
     return options;
   }
 
-  HttpResponse handle(const HttpRequest& request) {
-    const std::string id = request_id(request);
+  HttpResponse handle(HttpRequest& request) {
+    request.id = request_id(request);
     HttpResponse response = answer(request);
-    response.set_header("x-request-id", id);
+    response.set_header("x-request-id", request.id);
     return response;
   }
 
   // The one place where errors become responses.
-  HttpResponse answer(const HttpRequest& request) {
+  HttpResponse answer(HttpRequest& request) {
     try {
       return dispatch(request);
     } catch (const WireError& error) {
-      return openai_error_response(error);
+      return error_response(request, error);
     } catch (const std::exception& error) {
       const WireError wire = WireError::of(error);
       if (wire.status >= 500) log(LogLevel::kError, "{} {}: {}", request.method, request.path, wire.message);
-      return openai_error_response(wire);
+      return error_response(request, wire);
     }
   }
 
-  HttpResponse dispatch(const HttpRequest& request) {
-    const RouteMatch match = find_route(routes_, request.method, request.path);
+  // In the words of the dialect that was asked in.
+  static HttpResponse error_response(const HttpRequest& request, const WireError& error) {
+    const bool anthropic = request.path.rfind("/v1/messages", 0) == 0;
+    return anthropic ? anthropic_error_response(error) : openai_error_response(error);
+  }
+
+  HttpResponse dispatch(HttpRequest& request) {
+    RouteMatch match = find_route(routes_, request.method, request.path);
     if (!match.route || match.route->access == Access::kKey) key_.check(request);
     if (!match.route) return unknown(request, match);
     check_content_type(request);
     check_content_encoding(request);
-    if (match.parts.empty()) return match.route->handler(request);
-    HttpRequest with_parts = request;
-    with_parts.parts = match.parts;
-    return match.route->handler(with_parts);
+    request.parts = std::move(match.parts);
+    return match.route->handler(request);
   }
 
   static HttpResponse unknown(const HttpRequest& request, const RouteMatch& match) {

@@ -33,7 +33,7 @@ WireError engine_error(const std::string& message) {
   return {.status = 500, .type = error_type(500), .message = message};
 }
 
-void run_stream(Generation& generation, const HttpPeer* peer, double keepalive_seconds,
+void run_stream(RunningRequest& running, const HttpPeer* peer, double keepalive_seconds,
                 const StreamFormat& format, BodyWriter& writer) {
   const std::chrono::duration<double> keepalive(keepalive_seconds);
   const bool comments = keepalive_seconds > 0;
@@ -44,25 +44,25 @@ void run_stream(Generation& generation, const HttpPeer* peer, double keepalive_s
     if (!text.empty()) last_write = engine::Clock::now();
     return writer.write(text);
   };
-  if (comments && !send(format.keep_alive)) return;
-  while (!generation.done()) {
+  if (format.begin ? !send(format.begin()) : comments && !send(format.keep_alive)) return;
+  while (!running.done()) {
     std::string out;
-    for (const ChoiceUpdate& news : generation.next(kTick)) {
+    for (const ChoiceUpdate& news : running.next(kTick)) {
       if (news.finish && news.finish->reason == FinishReason::kError) {
         send(out + format.error(engine_error(news.finish->error)));
         return;  // drops the other choices
       }
-      out += format.update(news);
+      out += format.update(news, running.usage());
     }
-    const PrefillProgress progress = generation.progress();
-    if (format.progress && progress.processed > shown_progress && !generation.first_token_time()) {
+    const PrefillProgress progress = running.progress();
+    if (format.progress && progress.processed > shown_progress && !running.has_token()) {
       shown_progress = progress.processed;
       out += format.progress(progress);
     }
     if (out.empty() && comments && engine::Clock::now() - last_write >= keepalive) out = format.keep_alive;
     if (!send(out) || watch.gone()) return;
   }
-  send(format.end(generation.usage()));
+  send(format.end(running.usage()));
 }
 
 }  // namespace
@@ -79,10 +79,12 @@ std::string Service::resolve_model(const std::optional<std::string>& asked) cons
                   .message = fmt::format("model: got '{}', this server has '{}'", *asked, model_name())};
 }
 
-std::shared_ptr<Generation> start_generation(Service& service, GenerationRequest request,
-                                             const std::string& prompt_field) {
-  if (service.draining)
+std::shared_ptr<RunningRequest> start_generation(Service& service, const HttpRequest& origin,
+                                                 GenerationRequest request, const std::string& prompt_field) {
+  if (service.draining) {
+    service.metrics.record_refusal();
     throw WireError{.status = 503, .type = error_type(503), .message = "the server is shutting down"};
+  }
   const int64_t limit = service.engine.info().max_model_len;
   for (const std::vector<int32_t>& prompt : request.prompts) {
     const auto size = static_cast<int64_t>(prompt.size());
@@ -95,14 +97,22 @@ std::shared_ptr<Generation> start_generation(Service& service, GenerationRequest
                                "{} tokens in the {}, and an answer needs at least one more.",
                                limit, size, prompt_field)};
   }
-  return std::make_shared<Generation>(service.engine, service.tokenizer, std::move(request));
+  try {
+    return std::make_shared<RunningRequest>(
+        service.running, service.metrics,
+        RunningRequest::Origin{.id = origin.id, .route = origin.path, .arrived = origin.arrived},
+        service.engine, service.tokenizer, std::move(request));
+  } catch (const Error& error) {
+    if (error.kind == ErrorKind::kExhausted) service.metrics.record_refusal();
+    throw;
+  }
 }
 
-std::vector<Answer> collect(Generation& generation, size_t num_choices, const HttpPeer* peer) {
+std::vector<Answer> collect(RunningRequest& running, size_t num_choices, const HttpPeer* peer) {
   std::vector<Answer> answers(num_choices);
   PeerWatch watch(peer);
-  while (!generation.done()) {
-    for (ChoiceUpdate& news : generation.next(kTick)) {
+  while (!running.done()) {
+    for (ChoiceUpdate& news : running.next(kTick)) {
       Answer& answer = answers[static_cast<size_t>(news.index)];
       answer.text.reasoning += news.delta.reasoning;
       answer.text.content += news.delta.content;
@@ -111,6 +121,8 @@ std::vector<Answer> collect(Generation& generation, size_t num_choices, const Ht
       if (!news.finish) continue;
       answer.finish = *std::move(news.finish);
       if (answer.finish.reason == FinishReason::kError) throw engine_error(answer.finish.error);
+      if (answer.finish.reason == FinishReason::kCancelled)
+        throw WireError{.status = 409, .code = "cancelled", .message = "the request was cancelled"};
     }
     if (watch.gone())
       throw WireError{.status = kClientClosedRequest, .message = "the client closed the connection"};
@@ -120,21 +132,21 @@ std::vector<Answer> collect(Generation& generation, size_t num_choices, const Ht
 
 std::string sse_data(const std::string& json) { return "data: " + json + "\n\n"; }
 
-HttpResponse stream_response(std::shared_ptr<Generation> generation, const HttpPeer* peer,
+HttpResponse stream_response(std::shared_ptr<RunningRequest> running, const HttpPeer* peer,
                              double keepalive_seconds, StreamFormat format) {
   HttpResponse response{.content_type = "text/event-stream; charset=utf-8"};
   response.set_header("Cache-Control", "no-cache");
   response.set_header("X-Accel-Buffering", "no");
-  response.stream = [generation = std::move(generation), peer, keepalive_seconds,
+  response.stream = [running = std::move(running), peer, keepalive_seconds,
                      format = std::move(format)](BodyWriter& writer) {
-    run_stream(*generation, peer, keepalive_seconds, format, writer);
+    run_stream(*running, peer, keepalive_seconds, format, writer);
   };
   return response;
 }
 
-std::string random_id(const std::string& prefix) {
+std::string random_id() {
   thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}{:016x}{:08x}", prefix, random(), random() >> 32);
+  return fmt::format("{:016x}{:08x}", random(), random() >> 32);
 }
 
 int64_t unix_seconds() {

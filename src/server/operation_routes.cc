@@ -1,0 +1,113 @@
+#include "server/operation_routes.h"
+
+#include "core/dtype.h"
+#include "server/json_fields.h"
+
+namespace longspan::server {
+namespace {
+
+Json plan_json(const engine::EngineInfo& info) {
+  const cache::PagePlan& plan = info.page_plan;
+  return {{"page_tokens", plan.page_tokens},
+          {"alignment", plan.alignment},
+          {"layout", cache::to_string(plan.layout)},
+          {"prefix_caching", plan.prefix_caching},
+          {"kv_bytes_per_token", plan.kv_bytes_per_token},
+          {"state_bytes", plan.state.size_bytes},
+          {"attention_page_bytes", plan.attention_page_bytes},
+          {"state_padding_percent", plan.state_padding_percent},
+          {"derivation", plan.derivation}};
+}
+
+Json dispatch_json(const engine::DispatchCounters& counters) {
+  Json hits = Json::object();
+  for (size_t i = 0; i < engine::kNumPaths; ++i)
+    hits[std::string(engine::to_string(static_cast<ops::AttentionPath>(i)))] = counters.hits[i];
+  Json misses = Json::object();
+  for (size_t i = 0; i < engine::kMaxConditions; ++i)
+    if (const std::string_view name = engine::vendor_prefill_condition(i);
+        !name.empty() && counters.misses[i] > 0)
+      misses[std::string(name)] = counters.misses[i];
+  return {{"hits", std::move(hits)}, {"vendor_prefill_misses", std::move(misses)}};
+}
+
+Json request_json(const RequestState& state) {
+  const bool prefilled = state.prefill.processed >= state.prefill.total;
+  const char* phase = state.usage.completion_tokens > 0 || prefilled ? "decode"
+                      : state.prefill.processed > 0                  ? "prefill"
+                                                                     : "queued";
+  return {{"id", state.id},
+          {"route", state.route},
+          {"phase", phase},
+          {"age_seconds", state.age_seconds},
+          {"prompt_tokens", state.usage.prompt_tokens},
+          {"prefilled_tokens", state.prefill.processed},
+          {"cached_tokens", state.usage.cached_tokens},
+          {"completion_tokens", state.usage.completion_tokens}};
+}
+
+}  // namespace
+
+HttpResponse show_status(const HttpRequest&, Service& service) {
+  const engine::EngineInfo& info = service.engine.info();
+  const engine::EngineStatus status = service.engine.status();
+  Json requests = Json::array();
+  for (const RequestState& state : service.running.states()) requests.push_back(request_json(state));
+  return {.body = dump({
+              {"model", service.model_name()},
+              {"architecture", info.config.architecture_name},
+              {"device", info.device},
+              {"dtype", dtype_name(info.dtype)},
+              {"max_model_len", info.max_model_len},
+              {"healthy", status.healthy},
+              {"draining", service.draining.load()},
+              {"step_seconds", status.stalled_seconds},
+              {"plan", plan_json(info)},
+              {"pages",
+               {{"total", status.pages.num_pages},
+                {"free", status.pages.num_free},
+                {"max_used", status.pages.max_used},
+                {"cache_bytes", info.cache_bytes},
+                {"cache_tokens", info.memory.num_tokens}}},
+              {"queue",
+               {{"running", status.schedule.num_running},
+                {"waiting", status.schedule.num_waiting + status.num_inbox},
+                {"swapped", status.schedule.num_swapped}}},
+              {"totals",
+               {{"steps", status.schedule.num_steps},
+                {"prefill_tokens", status.schedule.num_prefill_tokens},
+                {"decode_tokens", status.schedule.num_decode_tokens},
+                {"cached_tokens", status.schedule.num_cached_tokens},
+                {"swap_outs", status.schedule.num_swap_outs},
+                {"replays", status.schedule.num_replays},
+                {"non_finite", status.num_non_finite}}},
+              {"prefill_tokens_per_second", status.prefill_tokens_per_second},
+              {"dispatch", dispatch_json(status.dispatch)},
+              {"requests", std::move(requests)},
+          })};
+}
+
+HttpResponse show_metrics(const HttpRequest&, Service& service) {
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .body = service.metrics.text(
+              service.engine.status(), service.engine.info(), service.model_name(),
+              service.options.vllm_metrics ? MetricsNames::kVllmToo : MetricsNames::kOwn)};
+}
+
+HttpResponse cancel_request(const HttpRequest& request, Service& service) {
+  std::string id = request.parts.front();
+  for (const std::string_view prefix : {"chatcmpl-", "cmpl-", "msg_", "resp_"})
+    if (id.rfind(prefix, 0) == 0) {
+      id.erase(0, prefix.size());
+      break;
+    }
+  const int count = service.running.cancel(id);
+  if (count == 0)
+    throw WireError{.status = 404,
+                    .type = error_type(404),
+                    .code = "request_not_found",
+                    .message = fmt::format("no request '{}' runs", request.parts.front())};
+  return {.body = dump({{"id", request.parts.front()}, {"cancelled", count}})};
+}
+
+}  // namespace longspan::server
