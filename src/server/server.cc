@@ -161,7 +161,7 @@ class Server::Impl {
       return error_response(request, error);
     } catch (const std::exception& error) {
       const WireError wire = WireError::of(error);
-      if (wire.status >= 500) log(LogLevel::kError, "{} {}: {}", request.method, request.path, wire.message);
+      if (wire.status >= 500 && wire.status != 503) log(LogLevel::kError, "{} {}: {}", request.method, request.path, wire.message);
       return error_response(request, wire);
     }
   }

@@ -417,7 +417,7 @@ TEST(Text, logprobs_of_the_answer_and_of_an_echoed_prompt) {
 
 // T54, T71: answers are not swapped, and do not depend on who else asks.
 TEST(Chat, T71_parallel_answers_equal_lonely_ones) {
-  constexpr int kRequests = 12;  // as many as the queue takes
+  constexpr int kRequests = kQueue;  // as many as are taken at once
   std::vector<Json> bodies;
   std::vector<std::string> want;
   for (int i = 0; i < kRequests; ++i) {

@@ -229,6 +229,7 @@ TEST(Operation, metrics_count_what_was_done) {
   };
   const double before = value(metrics(), "longspan_generation_tokens_total");
   const Json answer = Client(port()).post(kChat, user_says("Hello!")).json();
+  EXPECT_TRUE(Running::shared().becomes_idle());
   const std::string after = metrics();
   EXPECT_EQ(value(after, "longspan_generation_tokens_total") - std::max(before, 0.0),
             answer["usage"]["completion_tokens"].get<double>());
