@@ -17,7 +17,7 @@ struct ModelFlags {
   int threads = 0;
   std::optional<uint64_t> random_weights;
   int64_t max_model_len = 0;
-  int64_t max_num_batched_tokens = 2048;
+  int64_t max_num_batched_tokens = 4096;
   std::string cache_memory;
   std::string layout = "unified";
   int64_t block_size = 0;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/settings.h"
 #include "core/units.h"
 #include "engine/plan.h"
 
@@ -13,43 +14,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanFlags {
-  std::string model;
-  std::string dtype = "auto";
-  int64_t alignment = 0;
-  int64_t block_size = 0;
-  std::string layout = "unified";
-  bool prefix_caching = false;
-  int64_t state_chunk = 256;
-  int64_t min_page_tokens = 0;
-  int64_t target_page_tokens = 0;
-  std::string kv_cache_dtype = "auto";
-  int64_t tensor_parallel = 1;
-  int64_t max_model_len = 0;
-  int64_t max_num_batched_tokens = 4096;
-  int32_t max_num_seqs = 16;
+  SettingFlags settings;
   int64_t prompt_tokens = 0;
   std::string memory;
   bool json = false;
 };
-
-engine::EngineOptions options(const PlanFlags& flags) {
-  engine::EngineOptions options{.model = flags.model,
-                                .max_model_len = flags.max_model_len,
-                                .max_num_seqs = flags.max_num_seqs,
-                                .max_num_batched_tokens = flags.max_num_batched_tokens,
-                                .tensor_parallel = flags.tensor_parallel,
-                                .pages = {.alignment = flags.alignment,
-                                          .block_size = flags.block_size,
-                                          .layout = cache::layout_from_name(flags.layout),
-                                          .prefix_caching = flags.prefix_caching,
-                                          .state_chunk = flags.state_chunk,
-                                          .min_page_tokens = flags.min_page_tokens,
-                                          .target_page_tokens = flags.target_page_tokens}};
-  if (flags.dtype != "auto") options.dtype = dtype_from_name(flags.dtype);
-  if (flags.kv_cache_dtype != "auto") options.kv_dtype = dtype_from_name(flags.kv_cache_dtype);
-  if (!flags.memory.empty()) options.memory_bytes = parse_bytes(flags.memory);
-  return options;
-}
 
 std::vector<engine::GateCondition> gate(const engine::EngineOptions& options,
                                         const engine::EngineInfo& info) {
@@ -65,7 +34,7 @@ Json to_json(const PlanFlags& flags, const engine::EngineOptions& options, const
     groups.push_back({{"kind", cache::to_string(group.kind)}, {"layers", group.layers}});
   Json chunks = Json::array();
   for (const engine::ChunkShape& chunk :
-       engine::chunk_shapes(flags.prompt_tokens, flags.max_num_batched_tokens))
+       engine::chunk_shapes(flags.prompt_tokens, options.max_num_batched_tokens))
     chunks.push_back({{"q_len", chunk.q_len}, {"kv_len", chunk.kv_len}});
   Json conditions = Json::array();
   for (const engine::GateCondition& condition : gate(options, info))
@@ -118,7 +87,7 @@ void print(const PlanFlags& flags, const engine::EngineOptions& options, const e
     std::printf("chunks of a prompt of %s tokens\n",
                 format_count(static_cast<size_t>(flags.prompt_tokens)).c_str());
     for (const engine::ChunkShape& chunk :
-         engine::chunk_shapes(flags.prompt_tokens, flags.max_num_batched_tokens))
+         engine::chunk_shapes(flags.prompt_tokens, options.max_num_batched_tokens))
       std::printf("            q %6lld  kv %8lld\n", static_cast<long long>(chunk.q_len),
                   static_cast<long long>(chunk.kv_len));
   }
@@ -127,12 +96,17 @@ void print(const PlanFlags& flags, const engine::EngineOptions& options, const e
 int plan(const PlanFlags& flags) {
   if (flags.prompt_tokens < 0)
     fail(ErrorKind::kInvalid, "--prompt-tokens: got {}, need 0 or more", flags.prompt_tokens);
-  const engine::EngineOptions engine_options = options(flags);
-  const engine::EngineInfo info = engine::make_plan(engine_options, engine::Purpose::kExplain);
+  const io::Config config = flags.settings.settings();
+  engine::EngineOptions options = engine_options(config, engine::Purpose::kExplain);
+  if (options.model.empty())
+    fail(ErrorKind::kInvalid, "no model: need --model, or model.model_path in --config");
+  if (!flags.memory.empty()) options.memory_bytes = parse_bytes(flags.memory);
+  const engine::EngineInfo info = engine::make_plan(options, engine::Purpose::kExplain);
+  check_expectations(config, info.config);
   if (flags.json)
-    std::printf("%s\n", to_json(flags, engine_options, info).dump(2).c_str());
+    std::printf("%s\n", to_json(flags, options, info).dump(2).c_str());
   else
-    print(flags, engine_options, info);
+    print(flags, options, info);
   return 0;
 }
 
@@ -142,27 +116,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* command =
       app.add_subcommand("plan", "Page size and why, memory, chunks of a prompt, attention gates");
-  command->add_option("--model", flags->model, "Model directory; config.json alone is enough")->required();
-  command->add_option("--dtype", flags->dtype, "auto, bfloat16, float16 or float32")->capture_default_str();
-  command->add_option("--alignment", flags->alignment, "Tokens; 0: as the attention paths ask (16 or 64)")
-      ->capture_default_str();
-  command->add_option("--block-size", flags->block_size, "Taken as the alignment when it is larger");
-  command->add_option("--layout", flags->layout, "unified or split")->capture_default_str();
-  command->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags->prefix_caching,
-                    "Plan for prefix caching");
-  command->add_option("--state-chunk", flags->state_chunk, "With prefix caching the page is a multiple of it")
-      ->capture_default_str();
-  command->add_option("--min-page-tokens", flags->min_page_tokens, "Raises the page");
-  command->add_option("--target-page-tokens", flags->target_page_tokens,
-                      "Expectation: fail when the page differs");
-  command->add_option("--kv-cache-dtype", flags->kv_cache_dtype, "auto (the model's) or fp8_e4m3")
-      ->capture_default_str();
-  command->add_option("--tensor-parallel-size", flags->tensor_parallel, "Ranks; sizes are those of one")
-      ->capture_default_str();
-  command->add_option("--max-model-len", flags->max_model_len, "Tokens; 0: as the model was made for");
-  command->add_option("--max-num-batched-tokens", flags->max_num_batched_tokens, "Tokens of one step")
-      ->capture_default_str();
-  command->add_option("--max-num-seqs", flags->max_num_seqs, "Sequences of one step")->capture_default_str();
+  flags->settings.add_to(*command, {"model", "cache", "graph", "engine"});
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Show the chunks of a prompt of that length");
   command->add_option("--memory", flags->memory,
                       "Budget of weights, workspace and cache, as 64GiB; default: what is free here");

@@ -32,7 +32,7 @@ struct EngineOptions {
   std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
   int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
   int32_t max_num_seqs = 16;   // sequences in one step
-  int64_t max_num_batched_tokens = 2048;  // tokens in one step
+  int64_t max_num_batched_tokens = 4096;  // tokens in one step
   double max_decode_stall_ms = 0;         // 0: no limit
   int64_t max_waiting = 256;              // requests that may queue
   int64_t tensor_parallel = 1;            // ranks; planning knows more than one, this build runs one

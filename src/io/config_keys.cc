@@ -45,6 +45,7 @@ constexpr ConfigKey kKeys[] = {
      "Path where the gate is closed: unified (triton is taken as that)"},
 
     {"cache.enable_prefix_caching", kBool, "false", "", "Reuse what equal prompt beginnings computed"},
+    {"cache.kv_cache_dtype", kString, "auto", "", "dtype of K and V: auto (the products') or fp8_e4m3"},
     {"cache.layout", kString, "unified", "",
      "unified (one pool of pages) or split (KV pages and state slots)"},
     {"cache.alignment_tokens", kInteger, "0", "tokens",
@@ -77,13 +78,13 @@ constexpr ConfigKey kKeys[] = {
     {"graph.hip_graph_mode", kString, "none", "", "none or FULL_DECODE_ONLY; the cpu device has no graphs"},
     {"graph.chunked_prefill", kBool, "true", "",
      "Prompts run in chunks of max_num_batched_tokens; always on"},
-    {"graph.max_num_batched_tokens", kInteger, "2048", "tokens", "Tokens of one step"},
+    {"graph.max_num_batched_tokens", kInteger, "4096", "tokens", "Tokens of one step"},
 
     {"engine.device", kString, "cpu", "", "cpu, or reference: the slow oracle"},
     {"engine.threads", kInteger, "0", "threads", "Of the cpu device; 0: all this process may use"},
     {"engine.max_num_seqs", kInteger, "16", "sequences", "Sequences of one step"},
     {"engine.max_waiting", kInteger, "256", "requests", "Requests that may queue; more are answered 503"},
-    {"engine.max_decode_stall_ms", kNumber, "0", "ms",
+    {"engine.max_decode_stall_ms", kNumber, "500", "ms",
      "Prompt chunks shrink so that running streams wait no longer; 0: no limit"},
     {"engine.rpc_timeout_seconds", kNumber, "1800", "s", "A step that takes longer turns /health red"},
 };

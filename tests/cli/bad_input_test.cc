@@ -1,40 +1,25 @@
 // Bad input gets one clear line and exit code 2, never a crash: the real program on broken models and
 // prompts.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
+#include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "io/tensor_store.h"
+#include "support/program.h"
 
 namespace longspan {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int exit_code = 0;
-  std::string out;  // both streams
-};
-
-Outcome longspan(const std::string& arguments) {
-  const std::string command =
-      std::string(LONGSPAN_BINARY_DIR "/bin/longspan ") + arguments + " 2>&1 </dev/null";
-  Outcome outcome;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  std::array<char, 4096> buffer;
-  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.out.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  return outcome;
-}
+using testing::longspan;
+using testing::Outcome;
 
 // A small model directory to break: weights of a fixture, tokenizer and template of the bundled model (whose
 // vocabulary is larger, so only commands that fail before the first token may use it whole).
