@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <utility>
 
 #include "core/log.h"
 
@@ -47,6 +48,7 @@ struct Engine::Inbox {
   std::vector<std::pair<schedule::SeqId, std::unique_ptr<Live>>> requests;  // guarded by mutex, as all below
   std::vector<schedule::SeqId> cancelled;
   EngineStatus status;
+  bool reset_prefix_cache = false;
   bool stop = false;
 
   void cancel(schedule::SeqId id) {
@@ -121,6 +123,14 @@ EngineStatus Engine::status() const {
   return status;
 }
 
+void Engine::reset_prefix_cache() {
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->reset_prefix_cache = true;
+  }
+  inbox_->wake.notify_one();
+}
+
 // ---- engine thread ----
 
 void Engine::thread_main() {
@@ -129,7 +139,7 @@ void Engine::thread_main() {
       std::unique_lock lock(inbox_->mutex);
       inbox_->wake.wait(lock, [&] {
         return inbox_->stop || !inbox_->requests.empty() || !inbox_->cancelled.empty() ||
-               scheduler_->has_work();
+               inbox_->reset_prefix_cache || scheduler_->has_work();
       });
       if (inbox_->stop) break;
     }
@@ -150,11 +160,14 @@ void Engine::thread_main() {
 void Engine::take_inbox() {
   std::vector<std::pair<schedule::SeqId, std::unique_ptr<Live>>> requests;
   std::vector<schedule::SeqId> cancelled;
+  bool reset = false;
   {
     const std::lock_guard lock(inbox_->mutex);
     requests.swap(inbox_->requests);
     cancelled.swap(inbox_->cancelled);
+    reset = std::exchange(inbox_->reset_prefix_cache, false);
   }
+  if (cache::PrefixIndex* index = scheduler_->memory().index(); reset && index) index->clear();
   for (auto& [id, live] : requests) admit(id, std::move(live));
   for (schedule::SeqId id : cancelled)
     if (live_.contains(id)) {
@@ -297,11 +310,15 @@ void Engine::fail_all(const std::string& error) {
 
 void Engine::update_status() {
   const schedule::SchedulerStats schedule = scheduler_->stats();
-  const cache::PoolStats pages = scheduler_->memory().pages().stats();
+  const cache::CacheMemory& memory = scheduler_->memory();
+  const cache::PrefixIndex* index = memory.index();
+  const int32_t num_cached_pages = index ? index->num_reclaimable(memory.pages()) : 0;
   const std::lock_guard lock(inbox_->mutex);
   EngineStatus& status = inbox_->status;
   status.schedule = schedule;
-  status.pages = pages;
+  status.pages = memory.pages().stats();
+  if (index) status.prefix = index->stats();
+  status.num_cached_pages = num_cached_pages;
   status.dispatch = dispatcher_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;

@@ -30,6 +30,8 @@ struct EngineStatus {
   double stalled_seconds = 0;  // of the step under way
   schedule::SchedulerStats schedule;
   cache::PoolStats pages;
+  cache::PrefixStats prefix;     // zero without prefix caching
+  int32_t num_cached_pages = 0;  // of the used pages: held by the prefix index alone
   DispatchCounters dispatch;
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
@@ -51,6 +53,8 @@ class Engine final {
   // full).
   Response submit(GenerateRequest request, std::function<void()> on_change = nullptr);
   EngineStatus status() const;
+  // Forgets every cached prefix before the next step; running requests keep their pages. Any thread.
+  void reset_prefix_cache();
 
   // Debugging aid for tests and verify: set while no request is live.
   void set_layer_tap(std::function<void(Index, const TensorView&)> tap) { layer_tap_ = std::move(tap); }

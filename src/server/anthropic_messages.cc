@@ -232,7 +232,8 @@ Json error_json(const WireError& error) {
   // The words that these clients look for before they shorten a conversation.
   const std::string prefix = error.code == "context_length_exceeded" ? "prompt is too long: " : "";
   return {{"type", "error"},
-          {"error", {{"type", error.status >= 500 ? "api_error" : error.type}, {"message", prefix + error.message}}}};
+          {"error",
+           {{"type", error.status >= 500 ? "api_error" : error.type}, {"message", prefix + error.message}}}};
 }
 
 }  // namespace

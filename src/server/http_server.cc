@@ -101,16 +101,17 @@ class StreamWriter final : public BodyWriter {
   bool alive_ = true;
 };
 
-// Counts a connection as busy while it lives.
-class BusyMark {
+// Adds to a total while it lives.
+class Share {
  public:
-  explicit BusyMark(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~BusyMark() { --count_; }
-  BusyMark(const BusyMark&) = delete;
-  BusyMark& operator=(const BusyMark&) = delete;
+  Share(std::atomic<size_t>& total, size_t amount) : total_(total), amount_(amount) { total_ += amount; }
+  ~Share() { total_ -= amount_; }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
 
  private:
-  std::atomic<int>& count_;
+  std::atomic<size_t>& total_;
+  size_t amount_;
 };
 
 // A listening socket on the first address of `host` that can be bound.
@@ -187,7 +188,7 @@ class HttpServer::Impl {
     return static_cast<int>(sockets_.size());
   }
 
-  int num_busy() const { return num_busy_; }
+  int num_busy() const { return static_cast<int>(num_busy_); }
 
   void start() {
     acceptor_ = std::thread([this] { accept_all(); });
@@ -263,7 +264,14 @@ class HttpServer::Impl {
     http::read_header(socket, buffer, parser, error);
     if (error == boost::asio::error::timed_out && buffer.size() == 0 && !parser.got_some()) return false;
     socket.set_read_timeout(limits_.read_timeout);
-    if (!error && !parser.is_done()) {
+    const bool has_body = !error && !parser.is_done();
+    std::optional<Share> body;
+    if (has_body) body.emplace(num_body_bytes_, parser.content_length().value_or(limits_.max_body_bytes));
+    if (has_body && num_body_bytes_ > limits_.max_total_body_bytes)
+      return refuse(
+          socket, 503,
+          fmt::format("more than {} bytes of requests are under way", limits_.max_total_body_bytes));
+    if (has_body) {
       const auto expect = parser.get()[http::field::expect];
       if (boost::beast::iequals(expect, "100-continue") &&
           !socket.write_all("HTTP/1.1 100 Continue\r\n\r\n", limits_.write_timeout))
@@ -272,22 +280,29 @@ class HttpServer::Impl {
     }
     if (error) {
       const int status = status_of(error);
-      if (status == 0) return false;
-      respond(socket, on_error_(status, error.message()), /*keep_alive=*/false, /*chunked=*/false);
-      socket.linger(kLinger);
-      return false;
+      return status != 0 && refuse(socket, status, error.message());
     }
     const bool is_head = parser.get().method() == http::verb::head;
     const bool chunked = parser.get().version() >= 11;
     const bool keep_alive = parser.get().keep_alive() && !is_stopping();
-    const BusyMark mark(num_busy_);
-    HttpRequest request = to_request(parser, socket);
-    HttpResponse response = handler_(request);
+    const Share busy(num_busy_, 1);
+    HttpResponse response = [&] {  // the request's memory goes before a stream begins
+      HttpRequest request = to_request(parser, socket);
+      return handler_(request);
+    }();
+    body.reset();
     if (is_head) {
       response.stream = nullptr;
       response.body.clear();
     }
     return respond(socket, response, keep_alive && (chunked || !response.stream), chunked);
+  }
+
+  // An answer in place of reading on; false: the connection must be closed.
+  bool refuse(HttpSocket& socket, int status, const std::string& message) const {
+    respond(socket, on_error_(status, message), /*keep_alive=*/false, /*chunked=*/false);
+    socket.linger(kLinger);
+    return false;
   }
 
   // False when the connection must be closed.
@@ -315,7 +330,8 @@ class HttpServer::Impl {
   int listener_;
   int stop_event_;
   int port_;
-  std::atomic<int> num_busy_ = 0;
+  std::atomic<size_t> num_busy_ = 0;        // connections whose handler or stream runs
+  std::atomic<size_t> num_body_bytes_ = 0;  // of all requests being read or handled
   std::thread acceptor_;
   mutable std::mutex mutex_;
   std::condition_variable closed_;

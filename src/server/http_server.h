@@ -18,7 +18,9 @@ namespace longspan::server {
 struct HttpLimits {
   size_t max_header_bytes = 64 << 10;
   size_t max_body_bytes = 64 << 20;
-  int max_connections = 1024;                            // one more is answered 503 and closed
+  size_t max_total_body_bytes = size_t{1}
+                                << 30;  // of all requests at once; a chunked one counts as the largest
+  int max_connections = 1024;           // one more is answered 503 and closed
   std::chrono::milliseconds read_timeout{60'000};        // between two pieces of a request
   std::chrono::milliseconds keep_alive_timeout{75'000};  // between two requests
   std::chrono::milliseconds write_timeout{60'000};       // a client that takes nothing for so long is gone

@@ -61,7 +61,7 @@ std::string escaped(const std::string& text) {
 void add_engine(Page& page, const engine::EngineStatus& status, const engine::EngineInfo& info) {
   const auto& schedule = status.schedule;
   const double num_pages = status.pages.num_pages;
-  const double used = num_pages - status.pages.num_free;
+  const double used = num_pages - status.pages.num_free - status.num_cached_pages;
   page.sample("gauge", "requests_running", schedule.num_running, "Requests in the engine's steps",
               "num_requests_running");
   page.sample("gauge", "requests_waiting",
@@ -86,6 +86,9 @@ void add_engine(Page& page, const engine::EngineStatus& status, const engine::En
               "Answer tokens computed");
   page.sample("counter", "prefix_hit_tokens_total", static_cast<double>(schedule.num_cached_tokens),
               "Prompt tokens taken from the prefix cache", "prefix_cache_hits_total");
+  page.sample("counter", "prefix_queried_tokens_total", static_cast<double>(status.prefix.num_queried_tokens),
+              "Prompt tokens looked up in the prefix cache", "prefix_cache_queries_total");
+  page.sample("gauge", "cached_pages", status.num_cached_pages, "Pages that only the prefix cache holds");
   page.sample("counter", "preemptions_total",
               static_cast<double>(schedule.num_swap_outs + schedule.num_replays),
               "Requests that had to give their pages back", "num_preemptions_total");

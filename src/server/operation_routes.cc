@@ -66,6 +66,7 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
               {"pages",
                {{"total", status.pages.num_pages},
                 {"free", status.pages.num_free},
+                {"cached", status.num_cached_pages},
                 {"max_used", status.pages.max_used},
                 {"cache_bytes", info.cache_bytes},
                 {"cache_tokens", info.memory.num_tokens}}},
@@ -81,6 +82,17 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
                 {"swap_outs", status.schedule.num_swap_outs},
                 {"replays", status.schedule.num_replays},
                 {"non_finite", status.num_non_finite}}},
+              {"prefix_cache",
+               {{"lookups", status.prefix.num_lookups},
+                {"hits", status.prefix.num_hits},
+                {"queried_tokens", status.prefix.num_queried_tokens},
+                {"hit_tokens", status.prefix.num_hit_tokens},
+                {"misses",
+                 {{"too_short", status.prefix.num_miss_too_short},
+                  {"no_kv", status.prefix.num_miss_no_kv},
+                  {"no_state", status.prefix.num_miss_no_state}}},
+                {"evicted_pages", status.prefix.num_evicted_pages},
+                {"evicted_states", status.prefix.num_evicted_states}}},
               {"prefill_tokens_per_second", status.prefill_tokens_per_second},
               {"dispatch", dispatch_json(status.dispatch)},
               {"requests", std::move(requests)},
@@ -92,6 +104,11 @@ HttpResponse show_metrics(const HttpRequest&, Service& service) {
           .body = service.metrics.text(
               service.engine.status(), service.engine.info(), service.model_name(),
               service.options.vllm_metrics ? MetricsNames::kVllmToo : MetricsNames::kOwn)};
+}
+
+HttpResponse reset_prefix_cache(const HttpRequest&, Service& service) {
+  service.engine.reset_prefix_cache();
+  return {.body = dump({{"status", "ok"}})};
 }
 
 HttpResponse cancel_request(const HttpRequest& request, Service& service) {

@@ -51,6 +51,7 @@ std::vector<Route> make_routes(Service& service) {
       route("POST", "/v1/requests/{}/cancel", cancel_request),
       route("GET", "/v1/longspan/status", show_status),
       route("GET", "/metrics", show_metrics),
+      route("POST", "/reset_prefix_cache", reset_prefix_cache),
       route("POST", "/tokenize", tokenize),
       route("POST", "/detokenize", detokenize),
       route("POST", "/apply-template", apply_template),
@@ -161,7 +162,8 @@ class Server::Impl {
       return error_response(request, error);
     } catch (const std::exception& error) {
       const WireError wire = WireError::of(error);
-      if (wire.status >= 500 && wire.status != 503) log(LogLevel::kError, "{} {}: {}", request.method, request.path, wire.message);
+      if (wire.status >= 500 && wire.status != 503)
+        log(LogLevel::kError, "{} {}: {}", request.method, request.path, wire.message);
       return error_response(request, wire);
     }
   }

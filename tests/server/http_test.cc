@@ -130,6 +130,19 @@ TEST(Http, too_many_connections_are_503) {
   EXPECT_EQ(Client(server->port()).read_reply().status, 503);
 }
 
+TEST(Http, bodies_under_way_have_a_limit_together) {
+  server::ServerOptions options;
+  options.http.max_total_body_bytes = 1000;
+  const auto server = Running::shared().serve(options);
+  Client slow(server->port());
+  slow.send("POST /tokenize HTTP/1.1\r\nContent-Length: 900\r\n\r\n{");
+  Reply second;
+  for (int i = 0; i < 200 && second.status != 503; ++i)
+    second = Client(server->port()).post("/tokenize", {{"prompt", std::string(200, 'a')}});
+  EXPECT_EQ(second.status, 503);
+  EXPECT_EQ(second.headers["retry-after"], "2");
+}
+
 TEST(Http, a_silent_connection_is_closed) {
   server::ServerOptions options;
   options.http.keep_alive_timeout = milliseconds(100);

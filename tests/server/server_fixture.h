@@ -25,6 +25,12 @@ class Running {
     return running;
   }
 
+  // The same with prefix caching, which is off above.
+  static Running& caching() {
+    static Running running(/*prefix_caching=*/true);
+    return running;
+  }
+
   engine::Engine& engine() { return *engine_; }
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   int port() const { return server_->port(); }
@@ -48,15 +54,17 @@ class Running {
   }
 
  private:
-  Running()
+  explicit Running(bool prefix_caching = false)
       : tokenizer_(text::Tokenizer::load(directory())),
         template_(text::ChatTemplate::load(directory())),
-        engine_(std::make_unique<engine::Engine>(engine::EngineOptions{.model = directory(),
-                                                                       .num_threads = 1,
-                                                                       .max_model_len = kContext,
-                                                                       .max_num_seqs = kRows,
-                                                                       .max_num_batched_tokens = 256,
-                                                                       .max_waiting = kQueue})),
+        engine_(std::make_unique<engine::Engine>(
+            engine::EngineOptions{.model = directory(),
+                                  .num_threads = 1,
+                                  .max_model_len = kContext,
+                                  .max_num_seqs = kRows,
+                                  .max_num_batched_tokens = 256,
+                                  .max_waiting = kQueue,
+                                  .pages = {.prefix_caching = prefix_caching}})),
         server_(serve({})) {}
   static std::string directory() { return std::string(LONGSPAN_SOURCE_DIR) + "/models/longspan-tiny"; }
 
