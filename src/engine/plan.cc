@@ -9,6 +9,12 @@
 namespace longspan::engine {
 namespace {
 
+// Far beyond any machine: what is larger is a slip of the finger.
+constexpr int64_t kMaxRanks = 1024;
+constexpr int64_t kMaxBatchedTokens = 1 << 20;
+constexpr int64_t kMaxWaiting = 1 << 20;
+constexpr int64_t kMaxThreads = 4096;
+
 // The dtype of the products, and why.
 std::pair<DType, std::string> choose_dtype(const EngineOptions& options, const io::ModelConfig& config) {
   if (options.dtype) {
@@ -31,11 +37,32 @@ int64_t wanted_cache_bytes(const cache::PagePlan& plan, int64_t max_model_len, i
   return max_num_seqs * (pages * page_bytes + slot_bytes * plan.num_state_groups());
 }
 
+// Tokens of one sequence that has the whole cache to itself.
+int64_t longest_sequence(const cache::PagePlan& plan, const cache::MemoryPlan& memory) {
+  const int64_t num_state_pages = plan.layout == cache::Layout::kUnified ? plan.num_state_groups() : 0;
+  return std::max<int64_t>(memory.num_pages - num_state_pages, 0) * plan.page_tokens;
+}
+
 // The alignment that the enabled attention paths ask for: the vendor's kernel wants its page multiple, the
 // general ones 16.
 int64_t path_alignment(const DispatchConfig& config, AttentionTraits traits) {
   traits.page_tokens = config.vendor_prefill_page_multiple;  // the page can still be made to fit
   return vendor_prefill_obstacle(config, traits) ? 16 : config.vendor_prefill_page_multiple;
+}
+
+// Numbers that no device could work with, whatever the model.
+void check(const EngineOptions& options) {
+  const auto in_range = [](const char* name, int64_t got, int64_t min, int64_t max) {
+    if (got < min || got > max) fail(ErrorKind::kInvalid, "{}: got {}, need {} to {}", name, got, min, max);
+  };
+  in_range("tensor_parallel_size", options.tensor_parallel, 1, kMaxRanks);
+  in_range("max_num_batched_tokens", options.max_num_batched_tokens, cache::kGrid, kMaxBatchedTokens);
+  in_range("max_num_seqs", options.max_num_seqs, 1, options.max_num_batched_tokens);
+  in_range("max_waiting", options.max_waiting, 1, kMaxWaiting);
+  in_range("threads", options.num_threads, 0, kMaxThreads);
+  if (options.max_model_len != 0) in_range("max_model_len", options.max_model_len, 2, INT32_MAX);
+  if (!(options.max_decode_stall_ms >= 0))
+    fail(ErrorKind::kInvalid, "max_decode_stall_ms: got {}, need 0 or more", options.max_decode_stall_ms);
 }
 
 void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info) {
@@ -45,9 +72,6 @@ void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info
   if (info.page_plan.kv_dtype != info.dtype)
     fail(ErrorKind::kUnsupported, "kv_cache_dtype {}: the cpu device keeps K and V in {}",
          dtype_name(info.page_plan.kv_dtype), dtype_name(info.dtype));
-  if (options.max_num_batched_tokens < cache::kGrid)
-    fail(ErrorKind::kInvalid, "max_num_batched_tokens: got {}, need {} or more",
-         options.max_num_batched_tokens, cache::kGrid);
 }
 
 // Pages and state slots of the budget, and the context length that fits.
@@ -60,10 +84,12 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
   const int64_t wanted = wanted_cache_bytes(info.page_plan, info.max_model_len, options.max_num_seqs);
   const size_t others = info.weight_bytes + info.workspace_bytes;
   int64_t room = wanted;  // an explanation without a budget: as much as is wanted
-  if (options.memory_bytes > 0)
+  if (options.memory_bytes > 0) {
     room = static_cast<int64_t>(options.memory_bytes - std::min(options.memory_bytes, others));
-  else if (purpose == Purpose::kRun)
-    room = static_cast<int64_t>((available_memory_bytes() - std::min(available_memory_bytes(), others)) / 2);
+  } else if (purpose == Purpose::kRun) {
+    const size_t available = available_memory_bytes();
+    room = static_cast<int64_t>((available - std::min(available, others)) / 2);
+  }
   const int64_t budget =
       options.cache_bytes > 0 ? static_cast<int64_t>(options.cache_bytes) : std::min(wanted, room);
   const auto plan = [&] {
@@ -71,11 +97,11 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
   };
   info.memory = plan();
   if (info.memory.concurrency < 1 && purpose == Purpose::kRun) {
-    if (options.max_model_len > 0 || info.memory.num_tokens < cache::kGrid)
-      fail(ErrorKind::kExhausted, "a cache of {} holds {} tokens: need {} for one sequence of max_model_len",
-           format_bytes(static_cast<size_t>(std::max<int64_t>(budget, 0))), info.memory.num_tokens,
-           info.max_model_len);
-    info.max_model_len = info.memory.num_tokens;
+    const int64_t longest = longest_sequence(info.page_plan, info.memory);
+    if (options.max_model_len > 0 || longest < cache::kGrid)
+      fail(ErrorKind::kExhausted, "a cache of {} holds a sequence of {} tokens: need {} (max_model_len)",
+           format_bytes(static_cast<size_t>(std::max<int64_t>(budget, 0))), longest, info.max_model_len);
+    info.max_model_len = longest;
     info.memory = plan();
   }
   info.cache_bytes = static_cast<size_t>(info.memory.num_pages * info.memory.page_bytes +
@@ -117,11 +143,14 @@ std::vector<ChunkShape> chunk_shapes(int64_t num_prompt, int64_t max_num_batched
 }
 
 EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
+  check(options);
   EngineInfo info;
   info.config = io::load_model_config(options.model);
   if (std::filesystem::is_directory(options.model))
     info.generation = io::load_generation_config(options.model);
   info.eos_ids = io::stop_token_ids(info.config, info.generation, options.tokenizer_eos_ids);
+  // Some directories carry the ids of a larger vocabulary; no row of logits has a place for those.
+  std::erase_if(info.eos_ids, [&](int32_t id) { return id < 0 || id >= info.config.vocab_size; });
   std::tie(info.dtype, info.dtype_reason) = choose_dtype(options, info.config);
   info.weight_bytes =
       model::estimate_weight_bytes(info.config, info.dtype) / static_cast<size_t>(options.tensor_parallel);
@@ -149,11 +178,10 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
                               info.config.num_layers_of(io::LayerKind::kFullAttention),
                               info.config.num_layers_of(io::LayerKind::kLinearAttention),
                               format_count(static_cast<size_t>(info.config.vocab_size))));
-  lines.push_back(fmt::format("device      {}", info.device));
+  if (!info.device.empty()) lines.push_back(fmt::format("device      {}", info.device));
   lines.push_back(fmt::format("dtype       {} ({})", dtype_name(info.dtype), info.dtype_reason));
   lines.push_back(fmt::format("weights     {}{}", format_bytes(info.weight_bytes),
-                              options.random_seed ? " (random)" : "", info.num_skipped_tensors,
-                              format_seconds(info.load_seconds)));
+                              options.random_seed ? " (random)" : ""));
   lines.push_back(fmt::format("page        {} tokens ({} layout, alignment {}, prefix caching {})",
                               plan.page_tokens, cache::to_string(plan.layout), plan.alignment,
                               plan.prefix_caching ? "on" : "off"));

@@ -50,7 +50,7 @@ struct EngineOptions {
 struct EngineInfo {
   io::ModelConfig config;
   io::GenerationConfig generation;
-  std::vector<int32_t> eos_ids;  // the union of all three places
+  std::vector<int32_t> eos_ids;  // the union of all three places, those within the vocabulary
   std::string device;
   DType dtype = DType::kBF16;
   std::string dtype_reason;

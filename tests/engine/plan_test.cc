@@ -1,0 +1,78 @@
+// The engine's plan: what is refused before a weight is read, and the context that a small cache leaves.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "support/fixture.h"
+
+namespace longspan {
+namespace {
+
+engine::EngineOptions tiny() { return {.model = testing::model_dir("tiny")}; }
+
+TEST(EnginePlan, NumbersThatCannotWorkAreRefusedByName) {
+  struct Case {
+    const char* name;
+    std::function<void(engine::EngineOptions&)> spoil;
+  };
+  const Case cases[] = {
+      {"tensor_parallel_size", [](auto& o) { o.tensor_parallel = 0; }},
+      {"max_num_batched_tokens", [](auto& o) { o.max_num_batched_tokens = 63; }},
+      {"max_num_seqs", [](auto& o) { o.max_num_seqs = 0; }},
+      {"max_num_seqs",
+       [](auto& o) {
+         o.max_num_batched_tokens = 64;
+         o.max_num_seqs = 65;
+       }},
+      {"max_waiting", [](auto& o) { o.max_waiting = 0; }},
+      {"threads", [](auto& o) { o.num_threads = -1; }},
+      {"max_model_len", [](auto& o) { o.max_model_len = -5; }},
+      {"max_model_len", [](auto& o) { o.max_model_len = 1; }},
+      {"max_decode_stall_ms", [](auto& o) { o.max_decode_stall_ms = -1; }},
+  };
+  for (const Case& each : cases)
+    for (const engine::Purpose purpose : {engine::Purpose::kRun, engine::Purpose::kExplain}) {
+      engine::EngineOptions options = tiny();
+      each.spoil(options);
+      try {
+        engine::make_plan(options, purpose);
+        ADD_FAILURE() << each.name << " was taken";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::kInvalid) << error.what();
+        EXPECT_NE(std::string(error.what()).find(each.name), std::string::npos) << error.what();
+      }
+    }
+}
+
+// A cache for less than the model's context shortens the context to what one sequence can really have, state
+// pages paid for.
+TEST(EnginePlan, TheShortenedContextFits) {
+  for (const cache::Layout layout : {cache::Layout::kUnified, cache::Layout::kSplit})
+    for (const size_t mebibytes : {6, 14, 33}) {
+      engine::EngineOptions options = tiny();
+      options.max_num_seqs = 1;
+      options.pages.layout = layout;
+      options.cache_bytes = mebibytes << 20;
+      const engine::EngineInfo info = engine::make_plan(options, engine::Purpose::kRun);
+      EXPECT_LT(info.max_model_len, info.config.max_position_embeddings);
+      EXPECT_GE(info.memory.concurrency, 1) << cache::to_string(layout) << ", " << mebibytes << " MiB";
+      EXPECT_LT(info.memory.concurrency, 1.01) << "tokens were given away";
+    }
+}
+
+TEST(EnginePlan, AContextThatWasAskedForIsNotShortened) {
+  engine::EngineOptions options = tiny();
+  options.max_model_len = 32768;
+  options.cache_bytes = size_t{6} << 20;
+  EXPECT_THROW(engine::make_plan(options, engine::Purpose::kRun), Error);
+}
+
+TEST(EnginePlan, StopTokensLieWithinTheVocabulary) {
+  engine::EngineOptions options = tiny();
+  const std::vector<int32_t> own = engine::make_plan(options, engine::Purpose::kExplain).eos_ids;
+  options.tokenizer_eos_ids = {248044, -7};
+  EXPECT_EQ(engine::make_plan(options, engine::Purpose::kExplain).eos_ids, own);
+}
+
+}  // namespace
+}  // namespace longspan
