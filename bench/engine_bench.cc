@@ -1,5 +1,5 @@
 // The whole engine on a model's shape with random weights, against what this machine can do:
-//   longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts, comma separated]
+//   longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts, comma separated] [tokens of a step]
 // Prefill: matrix flops of one prompt over its time, as a share of the yardstick library's best bf16 product.
 // Decode: weights + KV + state bytes of one token over its time, as a share of a plain reader's bandwidth.
 #include <fmt/format.h>
@@ -163,7 +163,7 @@ std::vector<int64_t> parse_list(const char* text) {
 
 int bench_main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts]\n");
+    fmt::print(stderr, "usage: longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts] [tokens of a step]\n");
     return 2;
   }
   const int64_t num_prefill = argc > 2 ? std::atoll(argv[2]) : 4096;
@@ -174,7 +174,7 @@ int bench_main(int argc, char** argv) {
                                       .random_seed = 1,
                                       .max_model_len = longest + kDecoded + 1,
                                       .max_num_seqs = 1,
-                                      .max_num_batched_tokens = 4096};
+                                      .max_num_batched_tokens = argc > 4 ? std::atoll(argv[4]) : 4096};
   engine::Engine engine(options);
   for (const std::string& line : engine::describe(engine.info(), options)) fmt::print("{}\n", line);
   run(engine, longest, 1);  // touches the whole cache

@@ -28,13 +28,19 @@ std::pair<DType, std::string> choose_dtype(const EngineOptions& options, const i
   return {config.dtype, "of the checkpoint"};
 }
 
+// Slots kept for checkpoints of the prefix index in the split layout: as many as sequences run.
+int32_t num_checkpoints(const cache::PagePlan& plan, int32_t max_num_seqs) {
+  return plan.prefix_caching && plan.layout == cache::Layout::kSplit ? max_num_seqs : 0;
+}
+
 // Bytes that max_num_seqs sequences of full length take.
 int64_t wanted_cache_bytes(const cache::PagePlan& plan, int64_t max_model_len, int32_t max_num_seqs) {
   const int64_t page_bytes = plan.attention_page_bytes * plan.num_layer_tensors;
   const int64_t slot_bytes = plan.state_page_bytes * plan.num_state_tensors;
   const bool states_in_pages = plan.layout == cache::Layout::kUnified;
   const int64_t pages = plan.pages_for(max_model_len) + (states_in_pages ? plan.num_state_groups() : 0);
-  return max_num_seqs * (pages * page_bytes + slot_bytes * plan.num_state_groups());
+  const int64_t num_states = max_num_seqs + num_checkpoints(plan, max_num_seqs);
+  return max_num_seqs * pages * page_bytes + num_states * slot_bytes * plan.num_state_groups();
 }
 
 // Tokens of one sequence that has the whole cache to itself.
@@ -93,7 +99,8 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
   const int64_t budget =
       options.cache_bytes > 0 ? static_cast<int64_t>(options.cache_bytes) : std::min(wanted, room);
   const auto plan = [&] {
-    return cache::plan_memory(info.page_plan, budget, info.max_model_len, options.max_num_seqs);
+    return cache::plan_memory(info.page_plan, budget, info.max_model_len, options.max_num_seqs,
+                              num_checkpoints(info.page_plan, options.max_num_seqs));
   };
   info.memory = plan();
   if (info.memory.concurrency < 1 && purpose == Purpose::kRun) {

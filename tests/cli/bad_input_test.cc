@@ -109,7 +109,7 @@ TEST_F(BadInput, MissingTensor) {
   set("num_hidden_layers", 5);
   set("layer_types",
       {"linear_attention", "linear_attention", "linear_attention", "full_attention", "linear_attention"});
-  expect_refused(run("--prompt x"), {"layers.4.", "missing"});
+  expect_refused(run("--prompt x"), {"layers.4.", "no tensor"});
 }
 
 TEST_F(BadInput, NanWeightsAreNamed) {

@@ -65,9 +65,10 @@ TEST_P(Sharing, AnswersEqualSoloRuns) {
                   .prefix_caching = setting.prefix_caching,
                   .min_page_tokens = setting.min_page_tokens};
   shared.max_num_batched_tokens = setting.budget;
-  // Room for about three sequences of full length: sixteen at once cannot all stay.
-  const engine::EngineInfo plan = engine::make_plan(shared, engine::Purpose::kExplain);
-  shared.cache_bytes = plan.cache_bytes * 3 / 16;
+  // Every state slot, but pages for about three sequences of full length: sixteen at once cannot all stay.
+  const cache::MemoryPlan plan = engine::make_plan(shared, engine::Purpose::kExplain).memory;
+  shared.cache_bytes =
+      static_cast<size_t>(plan.num_state_slots * plan.slot_bytes + plan.num_pages * plan.page_bytes * 3 / 16);
   engine::Engine engine(shared);
   std::vector<engine::Response> responses;
   for (const auto& prompt : prompts)

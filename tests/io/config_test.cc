@@ -64,7 +64,7 @@ TEST(Config, UnknownKeysNameTheNearest) {
 
 TEST(Config, WrongTypesAndSyntaxAreNamed) {
   EXPECT_EQ(refusal([](Config& c) { c.load_toml("[server]\nport = \"eighty\"", "x.toml"); }),
-            "x.toml: server.port: got \"eighty\", need an integer");
+            "x.toml: server.port: got 'eighty', need an integer");
   EXPECT_EQ(refusal([](Config& c) { c.load_toml("[cache]\nmin_page_tokens = 1.5", "x.toml"); }),
             "x.toml: cache.min_page_tokens: got 1.5, need an integer of tokens");
   EXPECT_NE(refusal([](Config& c) { c.load_toml("[server]\nport = ", "x.toml"); }).find("x.toml: line 2"),
