@@ -38,7 +38,9 @@ const char* refusal(schedule::Admission admission) {
   }
 }
 
-int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -91,6 +93,7 @@ Response Engine::submit(GenerateRequest request, std::function<void()> on_change
     fail(ErrorKind::kInvalid,
          "this model's maximum context length is {} tokens. However, you requested {} tokens in the prompt",
          info_.max_model_len, prompt_len);
+  validate(request.sampling);
   const int64_t room = info_.max_model_len - prompt_len;
   if (request.max_new_tokens <= 0 || request.max_new_tokens > room) request.max_new_tokens = room;
 
@@ -100,6 +103,9 @@ Response Engine::submit(GenerateRequest request, std::function<void()> on_change
   auto live = std::make_unique<Live>();
   live->sampler = SamplerState(request.sampling, request.prompt, info_.config.vocab_size);
   live->stop_ids = stop_ids(request, info_.eos_ids);
+  if (request.sampling.min_tokens > 0 && std::ssize(live->stop_ids) == info_.config.vocab_size)
+    fail(ErrorKind::kInvalid, "stop_token_ids: got the whole vocabulary, need a token for min_tokens {}",
+         request.sampling.min_tokens);
   live->request = std::move(request);
   live->response = state;
   {
@@ -145,16 +151,16 @@ void Engine::thread_main() {
     }
     try {
       take_inbox();
-      if (scheduler_->has_work()) step();
+      if (scheduler_->has_work())
+        step();
+      else
+        update_status();
     } catch (const std::exception& error) {
       fail_all(error.what());
       return;
     }
-    update_status();
   }
-  for (auto& [id, live] : live_) live->response->finish(FinishReason::kCancelled, -1, "");
-  const std::lock_guard lock(inbox_->mutex);
-  for (auto& [id, live] : inbox_->requests) live->response->finish(FinishReason::kCancelled, -1, "");
+  finish_all(FinishReason::kCancelled, "");
 }
 
 void Engine::take_inbox() {
@@ -165,9 +171,10 @@ void Engine::take_inbox() {
     const std::lock_guard lock(inbox_->mutex);
     requests.swap(inbox_->requests);
     cancelled.swap(inbox_->cancelled);
+    inbox_->status.schedule.num_waiting += static_cast<int32_t>(requests.size());  // submit() counts them
     reset = std::exchange(inbox_->reset_prefix_cache, false);
   }
-  if (cache::PrefixIndex* index = scheduler_->memory().index(); reset && index) index->clear();
+  if (reset) forget_prefixes();
   for (auto& [id, live] : requests) admit(id, std::move(live));
   for (schedule::SeqId id : cancelled)
     if (live_.contains(id)) {
@@ -178,29 +185,27 @@ void Engine::take_inbox() {
 
 void Engine::admit(schedule::SeqId id, std::unique_ptr<Live> live) {
   schedule::Request request{.id = id,
-                            .prompt = live->request.prompt,
+                            .prompt = std::move(live->request.prompt),
                             .max_new_tokens = live->request.max_new_tokens,
                             .priority = live->request.priority,
                             .cache_salt = live->request.cache_salt};
   if (live->request.on_prompt_logits)
     request.cache_salt += fmt::format("\x1f{}", id);  // a salt of its own: no reuse
   const schedule::Admission admission = scheduler_->add(std::move(request));
-  Live& kept = *(live_[id] = std::move(live));
-  if (admission != schedule::Admission::kAccepted)
-    end(id, FinishReason::kError, refusal(admission));
-  else
-    kept.request.prompt.clear();  // the scheduler has its own copy
+  live_[id] = std::move(live);
+  if (admission != schedule::Admission::kAccepted) end(id, FinishReason::kError, refusal(admission));
 }
 
 void Engine::step() {
   const schedule::StepPlan& plan = scheduler_->plan_step(prefill_tokens_per_ms_);
-  if (plan.empty()) return;
+  if (plan.empty()) fail(ErrorKind::kExhausted, "requests wait, but none of them can run");  // else: for ever
+  publish_schedule();
+  const int64_t num_non_finite = num_non_finite_;
   const Clock::time_point started = Clock::now();
   step_started_ns_.store(now_ns());
   run_copies(plan);
   const auto wants_all = [&](schedule::SeqId id) {
-    const auto found = live_.find(id);
-    return found != live_.end() && found->second->request.on_prompt_logits != nullptr;
+    return live_.at(id)->request.on_prompt_logits != nullptr;
   };
   const model::StepInputs& inputs = batch_->build(plan, *scheduler_, wants_all, layer_tap_);
   const TensorView hidden = model_->forward(inputs, storage_->views());
@@ -214,13 +219,15 @@ void Engine::step() {
     prefill_tokens_per_ms_ +=
         prefill_tokens_per_ms_ == 0 ? rate : kRateSmoothing * (rate - prefill_tokens_per_ms_);
   }
-  for (const schedule::Finished& finished : scheduler_->complete(sampled_)) {
-    const auto found = live_.find(finished.id);
-    if (found == live_.end()) continue;  // cancelled, or ended by an error
-    end(finished.id,
-        finished.reason == schedule::FinishReason::kLength ? FinishReason::kLength : FinishReason::kStop);
-  }
+  const std::span<const schedule::Finished> finished = scheduler_->complete(sampled_);
+  // What a request with NaN logits left in the cache may be as bad.
+  if (num_non_finite_ > num_non_finite) forget_prefixes();
   step_started_ns_.store(0);
+  update_status();  // before the consumers hear of it: who looks then sees the whole step
+  for (const schedule::Finished& one : finished)
+    if (live_.contains(one.id))  // else ended by an error
+      end(one.id,
+          one.reason == schedule::FinishReason::kLength ? FinishReason::kLength : FinishReason::kStop);
 }
 
 void Engine::run_copies(const schedule::StepPlan& plan) {
@@ -245,22 +252,20 @@ void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs
     if (slice == 0) logits = model_->logits(hidden.rows(i, std::min(kLogitRows, num_logits - i)));
     while (starts[seq_idx + 1] <= rows[i]) ++seq_idx;
     const schedule::PlannedSeq& seq = plan.seqs[seq_idx];
-    const auto found = live_.find(seq.id);
+    Live& live = *live_.at(seq.id);
     const TensorView row(logits.rows(slice, 1).data, logits.dtype, {info_.config.vocab_size});
     const Index offset = rows[i] - starts[seq_idx];
-    if (found != live_.end() && found->second->request.on_prompt_logits && seq.is_prefill)
-      found->second->request.on_prompt_logits(seq.context_len + offset, row);
-    if (seq.sample && offset + 1 == seq.q_len) sample_row(seq, row);
+    // A replay computes the prompt again: each position is delivered once.
+    if (live.request.on_prompt_logits && seq.is_prefill &&
+        seq.context_len + offset == live.num_prompt_logits) {
+      live.request.on_prompt_logits(live.num_prompt_logits, row);
+      ++live.num_prompt_logits;
+    }
+    if (seq.sample && offset + 1 == seq.q_len) sample_row(seq, live, row);
   }
 }
 
-void Engine::sample_row(const schedule::PlannedSeq& seq, const TensorView& logits) {
-  const auto found = live_.find(seq.id);
-  if (found == live_.end()) {  // cancelled while the step ran
-    sampled_.push_back({seq.id, 0, true});
-    return;
-  }
-  Live& live = *found->second;
+void Engine::sample_row(const schedule::PlannedSeq& seq, Live& live, const TensorView& logits) {
   static const std::vector<int32_t> kNone;
   const bool too_short = live.sampler.num_accepted() < live.request.sampling.min_tokens;
   SampledToken token =
@@ -298,14 +303,38 @@ void Engine::end(schedule::SeqId id, FinishReason reason, std::string error) {
   live_.erase(found);
 }
 
+// Calls the consumers outside the lock: they may drop their response, which takes it.
+void Engine::finish_all(FinishReason reason, const std::string& error) {
+  std::vector<std::pair<schedule::SeqId, std::unique_ptr<Live>>> requests;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    requests.swap(inbox_->requests);
+  }
+  for (auto& [id, live] : live_) live->response->finish(reason, -1, error);
+  for (auto& [id, live] : requests) live->response->finish(reason, -1, error);
+  live_.clear();
+}
+
 void Engine::fail_all(const std::string& error) {
   log(LogLevel::kError, "the engine step failed: {}", error);
-  for (auto& [id, live] : live_) live->response->finish(FinishReason::kError, -1, error);
-  live_.clear();
+  step_started_ns_.store(0);
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->status.healthy = false;  // from here on submit() refuses
+    inbox_->status.schedule.num_running = inbox_->status.schedule.num_waiting = 0;
+  }
+  finish_all(FinishReason::kError, error);
+}
+
+void Engine::forget_prefixes() {
+  if (cache::PrefixIndex* index = scheduler_->memory().index()) index->clear();
+}
+
+// Who runs and who waits, as of the step that begins; the rest follows at its end.
+void Engine::publish_schedule() {
+  const schedule::SchedulerStats schedule = scheduler_->stats();
   const std::lock_guard lock(inbox_->mutex);
-  inbox_->status.healthy = false;
-  for (auto& [id, live] : inbox_->requests) live->response->finish(FinishReason::kError, -1, error);
-  inbox_->requests.clear();
+  inbox_->status.schedule = schedule;
 }
 
 void Engine::update_status() {

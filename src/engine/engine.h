@@ -49,8 +49,8 @@ class Engine final {
 
   const EngineInfo& info() const { return info_; }
 
-  // Throws kInvalid (empty prompt, ids outside the vocabulary, longer than the context) or kExhausted (queue
-  // full).
+  // Throws kInvalid (empty prompt, ids outside the vocabulary, longer than the context, sampling out of
+  // range), kExhausted (queue full) or kEnvironment (the engine has stopped).
   Response submit(GenerateRequest request, std::function<void()> on_change = nullptr);
   EngineStatus status() const;
   // Forgets every cached prefix before the next step; running requests keep their pages. Any thread.
@@ -66,6 +66,7 @@ class Engine final {
     std::vector<int32_t> stop_ids;  // sorted; empty with ignore_eos and no stop_token_ids
     std::shared_ptr<ResponseState> response;
     int32_t stop_token = -1;
+    int64_t num_prompt_logits = 0;  // positions that on_prompt_logits has had
   };
 
   // What other threads hand to the engine thread; defined in engine.cc.
@@ -74,6 +75,7 @@ class Engine final {
   void make_ops(const EngineOptions& options);
   void load_weights(const EngineOptions& options);
   void make_step_state(const EngineOptions& options);
+  void make_scheduler();
   void warm_up();
   void thread_main();
   void take_inbox();
@@ -81,10 +83,13 @@ class Engine final {
   void step();
   void run_copies(const schedule::StepPlan& plan);
   void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const TensorView& hidden);
-  void sample_row(const schedule::PlannedSeq& seq, const TensorView& logits);
+  void sample_row(const schedule::PlannedSeq& seq, Live& live, const TensorView& logits);
   void publish_progress(const schedule::StepPlan& plan);
   void end(schedule::SeqId id, FinishReason reason, std::string error = "");
+  void finish_all(FinishReason reason, const std::string& error);
   void fail_all(const std::string& error);
+  void forget_prefixes();
+  void publish_schedule();
   void update_status();
 
   EngineOptions options_;

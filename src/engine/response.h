@@ -26,8 +26,8 @@ struct GenerateRequest {
   std::vector<int32_t> stop_token_ids;  // besides the model's own
   int32_t priority = 0;                 // smaller first
   std::string cache_salt;
-  // Called on the engine thread for every prompt position, in order, with its logits T [vocab]; turns prefix
-  // reuse off.
+  // Called on the engine thread for every prompt position, in order and once, with its logits T [vocab];
+  // turns prefix reuse off.
   std::function<void(int64_t position, const TensorView& logits)> on_prompt_logits;
 };
 

@@ -12,6 +12,10 @@ std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
   return ops::cpu::make_backend({.num_threads = options.num_threads});
 }
 
+cache::CacheCapacity capacity_of(const cache::MemoryPlan& memory) {
+  return {.num_pages = memory.num_pages, .num_state_slots = memory.num_state_slots};
+}
+
 }  // namespace
 
 void Engine::make_ops(const EngineOptions& options) {
@@ -38,18 +42,10 @@ void Engine::load_weights(const EngineOptions& options) {
 
 // Scheduler, pages, inputs, workspace: what the step path uses and never grows.
 void Engine::make_step_state(const EngineOptions& options) {
-  const cache::CacheCapacity capacity{.num_pages = info_.memory.num_pages,
-                                      .num_state_slots = info_.memory.num_state_slots};
   storage_ = std::make_unique<CacheStorage>(
       info_.page_plan, cache_spec(info_.config, info_.dtype, info_.page_plan.kv_dtype, /*tensor_parallel=*/1),
-      capacity);
-  scheduler_ = std::make_unique<schedule::Scheduler>(
-      info_.page_plan, capacity,
-      schedule::SchedulerOptions{.max_num_seqs = options.max_num_seqs,
-                                 .max_num_batched_tokens = options.max_num_batched_tokens,
-                                 .max_model_len = info_.max_model_len,
-                                 .max_waiting = options.max_waiting,
-                                 .max_decode_stall_ms = options.max_decode_stall_ms});
+      capacity_of(info_.memory));
+  make_scheduler();
   dispatcher_ = std::make_unique<Dispatcher>(options.dispatch, info_.attention);
   batch_ = std::make_unique<InputBatch>(info_.page_plan, options.max_num_batched_tokens, options.max_num_seqs,
                                         *dispatcher_);
@@ -58,22 +54,36 @@ void Engine::make_step_state(const EngineOptions& options) {
   model_->reserve(step_limits(options));
 }
 
+void Engine::make_scheduler() {
+  scheduler_ = std::make_unique<schedule::Scheduler>(
+      info_.page_plan, capacity_of(info_.memory),
+      schedule::SchedulerOptions{.max_num_seqs = options_.max_num_seqs,
+                                 .max_num_batched_tokens = options_.max_num_batched_tokens,
+                                 .max_model_len = info_.max_model_len,
+                                 .max_waiting = options_.max_waiting,
+                                 .max_decode_stall_ms = options_.max_decode_stall_ms});
+}
+
 // One short request: prefill over a grid border, then two decode steps, so that every kernel has its scratch
-// before the first user.
+// before the first user. It leaves no trace: neither in the counters nor in the prefix cache.
 void Engine::warm_up() {
-  const int64_t prompt_len = std::min<int64_t>(schedule::kGrid + 1, info_.max_model_len - 3);
-  if (prompt_len < 1) return;
-  auto live = std::make_unique<Live>();
-  live->request.prompt.assign(static_cast<size_t>(prompt_len), 0);
-  live->request.max_new_tokens = 3;
-  live->request.cache_salt = "\x1fwarm-up";
-  live->response = std::make_shared<ResponseState>(3);
-  admit(0, std::move(live));
-  while (scheduler_->has_work()) step();
+  constexpr int64_t kAnswer = 3;
+  const int64_t prompt_len = std::min<int64_t>(schedule::kGrid + 1, info_.max_model_len - kAnswer);
+  if (prompt_len > 0) {
+    auto live = std::make_unique<Live>();
+    live->request.prompt.assign(static_cast<size_t>(prompt_len), 0);
+    live->request.max_new_tokens = kAnswer;
+    live->response = std::make_shared<ResponseState>(kAnswer);
+    admit(0, std::move(live));
+    while (scheduler_->has_work()) step();
+    if (num_non_finite_ > 0) log(LogLevel::kWarn, "the warm-up gave logits that are not finite");
+    make_scheduler();
+  }
   num_generated_tokens_ = 0;
   num_non_finite_ = 0;
   prefill_tokens_per_ms_ = 0;
   dispatcher_->start_counting();
+  update_status();
 }
 
 }  // namespace longspan::engine
