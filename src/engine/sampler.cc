@@ -41,6 +41,7 @@ void validate(const SamplingParams& params) {
   check_range("frequency_penalty", params.frequency_penalty, -2, 2);
   check_range("logprobs", params.num_logprobs, -1, kMaxLogprobs);
   check_range("min_tokens", static_cast<double>(params.min_tokens), 0, 1e9);
+  for (const auto& [token, bias] : params.logit_bias) check_range("logit_bias", bias, -100, 100);
 }
 
 SamplingParams default_sampling(const io::GenerationConfig& config) {
@@ -183,8 +184,8 @@ void Sampler::report(const SamplingParams& params, SampledToken& sampled) const 
   };
   sampled.logprob = logprob(sampled.token);
   const auto num_top = static_cast<size_t>(std::min(params.num_logprobs, kMaxLogprobs));
-  std::vector<int32_t> ids(raw_.size());
   if (num_top == 0) return;
+  std::vector<int32_t> ids(raw_.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
   const size_t keep = std::min(num_top, ids.size());
   std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(keep), ids.end(),

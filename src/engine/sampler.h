@@ -12,9 +12,11 @@
 namespace longspan::engine {
 
 inline constexpr int kMaxLogprobs = 20;  // alternatives reported for a token
+// Colder than this a draw is the best token anyway, and 1 / temperature might overflow.
+inline constexpr double kMinTemperature = 1e-5;
 
 struct SamplingParams {
-  double temperature = 0;         // 0: greedy
+  double temperature = 0;         // below kMinTemperature: greedy
   int32_t top_k = 0;              // 0: off
   double top_p = 1;               // (0, 1]
   double min_p = 0;               // [0, 1]: keeps p >= min_p * max p
@@ -22,11 +24,12 @@ struct SamplingParams {
   double presence_penalty = 0;    // -2 .. 2, over the answer
   double frequency_penalty = 0;   // -2 .. 2, over the answer
   std::optional<uint64_t> seed;   // none: drawn at submission
+  // -100 .. 100 each
   std::vector<std::pair<int32_t, float>> logit_bias;
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; n: also of the n best
   int64_t min_tokens = 0;     // stop tokens are ruled out before that many
 
-  bool greedy() const { return temperature == 0; }
+  bool greedy() const { return temperature < kMinTemperature; }
 };
 
 // Throws kInvalid naming the parameter, got and need.

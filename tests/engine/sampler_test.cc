@@ -40,6 +40,22 @@ TEST_F(SamplerTest, GreedyTakesTheBestAndTheLowestIdOfATie) {
   EXPECT_EQ(sample({1, 3, 3, 2}, {}), 1);
 }
 
+TEST_F(SamplerTest, ATemperatureNextToZeroIsGreedy) {
+  for (double temperature : {1e-5, 1e-6, 1e-310})
+    EXPECT_EQ(frequencies({1, 2, 3, 2.5}, {.temperature = temperature}, 100).size(), 1u) << temperature;
+  EXPECT_EQ(sample({1, 2, 3, 2.5}, {.temperature = 1e-310}), 2);
+}
+
+TEST_F(SamplerTest, ParametersOutOfRangeAreRefused) {
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = -0.1}, SamplingParams{.temperature = std::nan("")},
+        SamplingParams{.top_k = -1}, SamplingParams{.top_p = 0}, SamplingParams{.min_p = 1.5},
+        SamplingParams{.logit_bias = {{0, std::numeric_limits<float>::infinity()}}},
+        SamplingParams{.num_logprobs = kMaxLogprobs + 1}})
+    EXPECT_THROW(validate(params), Error);
+  EXPECT_NO_THROW(validate({}));
+}
+
 TEST_F(SamplerTest, DrawsFollowTheSoftmax) {
   const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
   const auto at_one = frequencies(logits, {.temperature = 1});
