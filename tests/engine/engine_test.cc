@@ -83,7 +83,7 @@ TEST(Engine, PromptLogitsComeOnceThoughThePromptIsReplayed) {
   options.max_num_seqs = 4;
   options.pages = {.alignment = 64, .layout = cache::Layout::kSplit, .prefix_caching = true};
   const cache::MemoryPlan plan = engine::make_plan(options, engine::Purpose::kExplain).memory;
-  options.cache_bytes = static_cast<size_t>(plan.slot_bytes * 4 + plan.page_bytes * 9);
+  options.cache_bytes = static_cast<size_t>(plan.slot_bytes * plan.num_state_slots + plan.page_bytes * 9);
   engine::Engine engine(options);
   std::vector<std::vector<int64_t>> positions(4);
   std::vector<engine::Response> responses;
