@@ -163,7 +163,9 @@ std::vector<int64_t> parse_list(const char* text) {
 
 int bench_main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts] [tokens of a step]\n");
+    fmt::print(
+        stderr,
+        "usage: longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts] [tokens of a step]\n");
     return 2;
   }
   const int64_t num_prefill = argc > 2 ? std::atoll(argv[2]) : 4096;

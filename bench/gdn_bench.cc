@@ -162,7 +162,11 @@ void glu(benchmark::State& state, DType dtype) {
       ->Unit(benchmark::kMillisecond)           \
       ->UseRealTime()                           \
       ->MeasureProcessCPUTime()
-LONGSPAN_BENCH(gated_delta_prefill, BF16)->Args({256, 16})->Args({4096, 16})->Args({4096, 48})->Args({37, 16});
+LONGSPAN_BENCH(gated_delta_prefill, BF16)
+    ->Args({256, 16})
+    ->Args({4096, 16})
+    ->Args({4096, 48})
+    ->Args({37, 16});
 LONGSPAN_BENCH(gated_delta_prefill, F32)->Args({4096, 16});
 LONGSPAN_BENCH(gated_delta_decode, BF16)->Args({1, 16})->Args({8, 16})->Args({1, 48})->Args({8, 48});
 LONGSPAN_BENCH(conv, BF16)->Args({1, 16})->Args({4096, 16})->Args({4096, 48});

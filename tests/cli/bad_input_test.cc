@@ -171,6 +171,15 @@ TEST_F(BadInput, Prompts) {
                  {"1 tokens", "2"});
 }
 
+TEST_F(BadInput, ADirectoryIsNoText) {
+  expect_refused(std::string("run ") + kTiny + "--prompt-file " + dir_.string(), {"directory"});
+  expect_refused(std::string("tokenize ") + kTiny + "--chat " + dir_.string(), {"directory"});
+}
+
+TEST_F(BadInput, IdsToDecodeLieWithinTheVocabulary) {
+  expect_refused(std::string("tokenize ") + kTiny + "--decode --text 123456789", {"123456789", "4095"});
+}
+
 TEST_F(BadInput, Flags) {
   EXPECT_EQ(longspan("").exit_code, 2);
   EXPECT_EQ(longspan("fly").exit_code, 2);
@@ -182,6 +191,9 @@ TEST_F(BadInput, Flags) {
   expect_refused(std::string("run ") + kTiny + "--prompt x --device gpu", {"gpu"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --layout round", {"round"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --temperature -1", {"temperature", "-1"});
+  EXPECT_EQ(longspan(std::string("run ") + kTiny + "--prompt x --temperature -1").out.find("model "),
+            std::string::npos)
+      << "the model was loaded first";
   expect_refused(std::string("run ") + kTiny + "--prompt x --top-p 0", {"top_p"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --max-tokens 0", {"--max-tokens"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --threads -1", {"--threads"});
@@ -190,6 +202,12 @@ TEST_F(BadInput, Flags) {
   expect_refused(std::string("run ") + kTiny + "--prompt x --cache-memory 12parsecs", {"12parsecs"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --max-num-batched-tokens 3",
                  {"max_num_batched_tokens", "3"});
+  // A plan of these used to divide by zero, or never ended.
+  expect_refused(std::string("plan ") + kTiny + "--tensor-parallel-size 0", {"tensor_parallel_size", "0"});
+  expect_refused(std::string("plan ") + kTiny + "--max-num-batched-tokens 32 --prompt-tokens 100",
+                 {"max_num_batched_tokens", "32"});
+  expect_refused(std::string("plan ") + kTiny + "--max-num-seqs 4294967297", {"max_num_seqs", "4294967297"});
+  EXPECT_EQ(longspan(std::string("tokenize ") + kTiny + "--text x --chat y").exit_code, 2);
 }
 
 }  // namespace

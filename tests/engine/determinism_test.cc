@@ -97,8 +97,8 @@ TEST_P(Determinism, BatchMatesAndCancelledNeighbours) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, Determinism, ::testing::Values(DType::kBF16, DType::kF32),
-                         [](const auto& info) {
-                           return info.param == DType::kBF16 ? "bfloat16" : "float32";
+                         [](const auto& dtype) {
+                           return dtype.param == DType::kBF16 ? "bfloat16" : "float32";
                          });
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
-#include <atomic>
 #include <numeric>
 #include <thread>
 #include <vector>
