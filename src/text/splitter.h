@@ -29,7 +29,8 @@ enum class Jit : uint8_t { kOn, kOff };
 // Immutable after construction; any number of threads may split at once.
 class RegexSplitter final {
  public:
-  // Limits on one match, so that no text can make a pattern run away. A megabyte of spaces takes a million steps.
+  // Limits on one match, so that no text can make a pattern run away. A megabyte of spaces takes a million
+  // steps.
   static constexpr uint32_t kMaxMatchSteps = 20'000'000;
   static constexpr uint32_t kMaxMatchHeapKiB = 256 * 1024;
 
