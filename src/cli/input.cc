@@ -1,6 +1,8 @@
 #include "cli/input.h"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -12,6 +14,7 @@ namespace longspan::cli {
 
 std::string read_file(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::filesystem::is_directory(path)) fail(ErrorKind::kInvalid, "{} is a directory: need a file", path);
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(ErrorKind::kNotFound, "cannot open {}", path);
   std::string text{std::istreambuf_iterator<char>(file), {}};

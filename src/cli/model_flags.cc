@@ -44,7 +44,8 @@ engine::EngineOptions engine_options(const ModelFlags& flags) {
   if (!flags.cache_memory.empty()) options.cache_bytes = parse_bytes(flags.cache_memory);
   options.pages.layout = cache::layout_from_name(flags.layout);
   options.pages.block_size = flags.block_size;
-  if (!flags.quiet) options.load_progress = load_progress();
+  // Drawn weights have no total to measure progress by.
+  if (!flags.quiet && !flags.random_weights) options.load_progress = load_progress();
   return options;
 }
 

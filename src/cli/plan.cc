@@ -119,7 +119,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   flags->settings.add_to(*command, {"model", "cache", "graph", "engine"});
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Show the chunks of a prompt of that length");
   command->add_option("--memory", flags->memory,
-                      "Budget of weights, workspace and cache, as 64GiB; default: what is free here");
+                      "Budget of weights, workspace and cache, as 64GiB; default: what all sequences need");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags, &exit_code] { exit_code = plan(*flags); });
 }

@@ -92,8 +92,12 @@ struct Progress {
   }
 };
 
+// The first interrupt ends the answer, the second one the program.
 volatile std::sig_atomic_t interrupted = 0;
-void on_interrupt(int) { interrupted = 1; }
+void on_interrupt(int) {
+  interrupted = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
 
 Progress stream(engine::Response& response, const text::Tokenizer& tokenizer, bool print) {
   constexpr auto kPoll = std::chrono::milliseconds(200);
@@ -106,7 +110,7 @@ Progress stream(engine::Response& response, const text::Tokenizer& tokenizer, bo
   const auto add = [&](const std::string& piece) {
     progress.text += piece;
     if (!print) return;
-    std::fputs(piece.c_str(), stdout);
+    std::fwrite(piece.data(), 1, piece.size(), stdout);  // a piece may hold a zero byte
     std::fflush(stdout);
   };
   do {
@@ -118,6 +122,7 @@ Progress stream(engine::Response& response, const text::Tokenizer& tokenizer, bo
       add(detokenizer.push(token.token));
     }
   } while (!progress.last.done && !interrupted);
+  if (!progress.last.done) progress.last.reason = engine::FinishReason::kCancelled;
   add(detokenizer.finish());
   if (print) std::fputs("\n", stdout);
   return progress;
@@ -147,6 +152,7 @@ int run(RunFlags flags) {
   if (flags.json) flags.model.quiet = true;
   if (flags.max_tokens < 1)
     fail(ErrorKind::kInvalid, "--max-tokens: got {}, need 1 or more", flags.max_tokens);
+  sampling(flags, {});  // a flag out of range is told before the load
   const text::Tokenizer tokenizer = load_tokenizer(flags.model);
   std::vector<int32_t> prompt = prompt_ids(flags, tokenizer);
   engine::EngineOptions options = engine_options(flags.model, tokenizer);

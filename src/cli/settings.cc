@@ -67,6 +67,14 @@ void expect_word(const io::Config& config, std::string_view key,
        fmt::join(words, ", "));
 }
 
+// An integer that must fit in 32 bits; the engine checks its range.
+int32_t int32_of(const io::Config& config, std::string_view key) {
+  const int64_t value = config.integer(key);
+  if (value != static_cast<int32_t>(value))
+    fail(ErrorKind::kInvalid, "{}: got {}, need a 32-bit number", where(config, key), value);
+  return static_cast<int32_t>(value);
+}
+
 engine::DispatchConfig dispatch(const io::Config& config) {
   using Words = std::array<std::string_view, 3>;
   expect_word(config, "attention.backend", Words{"auto", "vendor_paged_attention", "unified"});
@@ -97,11 +105,15 @@ std::optional<DType> kv_dtype(const io::Config& config) {
   return std::nullopt;
 }
 
-// What only a device has. Defaults and values that ask for nothing pass.
-void refuse_device_settings(const io::Config& config) {
-  if (!config.is_default("graph.hip_graph_mode") && config.string("graph.hip_graph_mode") != "none")
-    log(LogLevel::kInfo, "{}: the cpu device has no graphs to capture",
-        where(config, "graph.hip_graph_mode"));
+// What only a device has: refused where the answer would depend on it, else named, so that nobody waits for
+// an effect.
+void check_device_settings(const io::Config& config) {
+  for (const char* key :
+       {"model.gpu_memory_utilization", "prefill.enable_dequant_prefill", "prefill.dequant_workspace_qkv_mib",
+        "prefill.dequant_workspace_gate_up_mib", "prefill.dequant_workspace_down_mib", "graph.enforce_eager",
+        "graph.hip_graph_mode"})
+    if (!config.is_default(key))
+      log(LogLevel::kInfo, "{}: has no effect on the cpu device", where(config, key));
   if (!config.boolean("graph.chunked_prefill"))
     refuse(config, "graph.chunked_prefill",
            "prompts always run in chunks; raise graph.max_num_batched_tokens instead");
@@ -145,9 +157,9 @@ io::Config SettingFlags::settings() const {
 
 engine::EngineOptions engine_options(const io::Config& config, engine::Purpose purpose) {
   engine::EngineOptions options{.model = config.string("model.model_path"),
-                                .num_threads = static_cast<int>(config.integer("engine.threads")),
+                                .num_threads = int32_of(config, "engine.threads"),
                                 .max_model_len = config.integer("model.max_model_len"),
-                                .max_num_seqs = static_cast<int32_t>(config.integer("engine.max_num_seqs")),
+                                .max_num_seqs = int32_of(config, "engine.max_num_seqs"),
                                 .max_num_batched_tokens = config.integer("graph.max_num_batched_tokens"),
                                 .max_decode_stall_ms = config.number("engine.max_decode_stall_ms"),
                                 .max_waiting = config.integer("engine.max_waiting"),
@@ -167,7 +179,7 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
   if (config.string("model.dtype") != "auto") options.dtype = dtype_from_name(config.string("model.dtype"));
   if (!config.string("cache.memory").empty())
     options.cache_bytes = parse_bytes(config.string("cache.memory"));
-  if (purpose == engine::Purpose::kRun) refuse_device_settings(config);
+  if (purpose == engine::Purpose::kRun) check_device_settings(config);
   return options;
 }
 

@@ -73,8 +73,10 @@ void add_tokenize(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("tokenize", "Text to token ids and pieces, and back");
   command->add_option("--model", flags->model, "Model directory")->required();
   CLI::Option* text = command->add_option("--text", flags->text, "The text; default: standard input");
-  command->add_option("--chat", flags->chat, "Render a chat request (JSON file) through the template first");
-  command->add_flag("--decode", flags->decode, "The way back: ids to text");
+  CLI::Option* chat = command->add_option("--chat", flags->chat,
+                                          "Render a chat request (JSON file) through the template first");
+  CLI::Option* decode = command->add_flag("--decode", flags->decode, "The way back: ids to text");
+  chat->excludes(text)->excludes(decode);
   command->add_flag("--special-as-text", flags->as_text, "Special tokens in the text stay plain text");
   command->add_flag("--json", flags->json, "Print {ids, pieces}");
   command->callback([flags, text, &exit_code] {

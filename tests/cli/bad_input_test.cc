@@ -176,10 +176,6 @@ TEST_F(BadInput, ADirectoryIsNoText) {
   expect_refused(std::string("tokenize ") + kTiny + "--chat " + dir_.string(), {"directory"});
 }
 
-TEST_F(BadInput, IdsToDecodeLieWithinTheVocabulary) {
-  expect_refused(std::string("tokenize ") + kTiny + "--decode --text 123456789", {"123456789", "4095"});
-}
-
 TEST_F(BadInput, Flags) {
   EXPECT_EQ(longspan("").exit_code, 2);
   EXPECT_EQ(longspan("fly").exit_code, 2);
