@@ -1,6 +1,6 @@
 // Engine: a model with its cache and schedule, and the one thread that drives them: plan -> inputs -> forward
-// -> sample -> publish. submit() and status() may be called from any thread; all mutable cache and scheduling
-// state belongs to the engine thread.
+// -> sample -> publish. submit(), status() and reset_prefix_cache() may be called from any thread; all
+// mutable cache and scheduling state belongs to the engine thread.
 #pragma once
 
 #include <atomic>

@@ -20,6 +20,16 @@ size_t read_number(const char* path) {
   return file >> value ? value : kUnlimited;
 }
 
+// Page cache of this cgroup that the kernel gives back before it refuses anybody: a model file just read.
+size_t reclaimable_page_cache() {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  std::string key;
+  size_t value = 0;
+  while (file >> key >> value)
+    if (key == "inactive_file") return value;
+  return 0;
+}
+
 size_t meminfo_available() {
   std::ifstream file("/proc/meminfo");
   std::string line;
@@ -32,9 +42,10 @@ size_t meminfo_available() {
 
 size_t available_memory_bytes() {
   const size_t limit = read_number("/sys/fs/cgroup/memory.max");  // cgroup v2, as a container sees its own
-  const size_t used = read_number("/sys/fs/cgroup/memory.current");
-  const size_t left = limit == kUnlimited || used == kUnlimited ? kUnlimited : limit - std::min(limit, used);
-  return std::min(meminfo_available(), left);
+  const size_t current = read_number("/sys/fs/cgroup/memory.current");
+  if (limit == kUnlimited || current == kUnlimited) return meminfo_available();
+  const size_t used = current - std::min(current, reclaimable_page_cache());
+  return std::min(meminfo_available(), limit - std::min(limit, used));
 }
 
 size_t resident_bytes() {

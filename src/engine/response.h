@@ -51,7 +51,7 @@ struct ResponseUpdate {
   std::string error;                          // with kError
 };
 
-// Shared by the engine thread and the consumer; every member is guarded by mutex_.
+// Shared by the engine thread and the consumer; every member but on_change is guarded by mutex_.
 class ResponseState {
  public:
   explicit ResponseState(int64_t max_new_tokens) { tokens_.reserve(static_cast<size_t>(max_new_tokens)); }

@@ -184,7 +184,7 @@ Buffer WeightSource::f32(const std::string& name, Shape shape, Init init) {
   dispatch_dtype(view.dtype, [&]<class T>() {
     for (Index i = 0; i < shape.num_elements(); ++i) out[i] = static_cast<float>(view.as<T>()[i]);
   });
-  if (init == Init::kNorm && norms_shifted())
+  if (init == Init::kNorm && layout_.norms_shifted)
     for (Index i = 0; i < shape.num_elements(); ++i) out[i] -= 1.0f;
   done(name, view.size_bytes());
   return buffer;

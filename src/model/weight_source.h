@@ -43,14 +43,12 @@ class WeightSource {
   // Biases of fused parts, joined; f32.
   Buffer bias(const std::vector<LinearPart>& parts);
 
-  bool norms_shifted() const { return layout_.norms_shifted; }
   size_t num_skipped() const { return layout_.num_visual + layout_.num_mtp; }
   size_t num_unused() const;  // text tensors that nothing asked for
 
  private:
   std::string full_name(const std::string& name) const;
-  TensorView fetch(const std::string& name, Shape shape,
-                   Init init);  // valid until the next fetch of a random source
+  TensorView fetch(const std::string& name, Shape shape, Init init);  // valid until done()
   TensorView stored(const std::string& name, Shape shape);
   TensorView random(const std::string& name, Shape shape, Init init);
   void done(const std::string& name, size_t bytes);
