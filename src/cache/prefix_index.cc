@@ -112,6 +112,7 @@ void PrefixIndex::insert(std::string_view salt, std::span<const int32_t> tokens,
             state.num_tokens, num_tokens);
   CHECK_MSG(std::ssize(pages) * page >= num_tokens || num_tokens % page != 0,
             "[prefix index] {} pages for {} tokens", pages.size(), num_tokens);
+  if (num_tokens < page && !state) return;  // nothing to keep: no root for it either
   TokenHasher hasher(salt);
   int32_t node = find_root(salt);
   if (node < 0) node = add_root(salt);

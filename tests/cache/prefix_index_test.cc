@@ -294,6 +294,13 @@ TEST_F(PrefixIndexTest, AFullIndexForgetsTheOldest) {
   EXPECT_LE(pages_.num_pages() - pages_.num_free(), 4);
 }
 
+TEST_F(PrefixIndexTest, WhatLeavesNothingTakesNoPlace) {
+  use_options({.page_tokens = kPage, .needs_state = false, .min_boundary = kPage, .max_nodes = 2});
+  for (int salt = 0; salt < 5; ++salt) remember(count_up(kPage - 1), {}, std::to_string(salt));
+  remember(count_up(kPage), {}, "real");
+  EXPECT_EQ(find(count_up(kPage + 1), "real").num_tokens, kPage);
+}
+
 TEST_F(PrefixIndexTest, AnIndexFullOfPagesInUseForgetsWhatIsNew) {
   use_options({.page_tokens = kPage, .needs_state = true, .min_boundary = 64, .max_nodes = 3});
   const Tokens prompt = count_up(512);
