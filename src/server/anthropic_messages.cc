@@ -128,7 +128,7 @@ Json anthropic_usage(const Usage& usage) {
           {"output_tokens", usage.completion_tokens}};
 }
 
-std::string event(const char* name, Json data) {
+std::string event(const char* name, const Json& data) {
   Json json = {{"type", name}};
   json.update(data);
   return fmt::format("event: {}\n{}", name, sse_data(dump(json)));
@@ -277,7 +277,7 @@ HttpResponse anthropic_messages(const HttpRequest& request, Service& service) {
       MessageFormat{.id = "msg_" + request.id,
                     .model = model,
                     .prompt_tokens = static_cast<int64_t>(chat.generation.prompts.front().size())});
-  const auto running = start_generation(service, request, std::move(chat.generation), "messages");
+  const auto running = start_generation(service, request, chat.generation, "messages");
   if (!chat.stream.stream) {
     const std::vector<Answer> answers = collect(*running, 1, request.peer);
     return {.body = dump(format->whole(answers.front(), running->usage()))};

@@ -44,7 +44,8 @@ struct Generation::Choice {
   int64_t num_tokens = 0;
 };
 
-Generation::Generation(engine::Engine& engine, const text::Tokenizer& tokenizer, GenerationRequest request)
+Generation::Generation(engine::Engine& engine, const text::Tokenizer& tokenizer,
+                       const GenerationRequest& request)
     : num_choices_(request.num_choices),
       stop_token_ids_(request.stop_token_ids),
       signal_(std::make_shared<Signal>()) {

@@ -63,7 +63,7 @@ struct PrefillProgress {
 class Generation final {
  public:
   // Submits. Throws what Engine::submit throws; then nothing runs. Borrows engine and tokenizer.
-  Generation(engine::Engine& engine, const text::Tokenizer& tokenizer, GenerationRequest request);
+  Generation(engine::Engine& engine, const text::Tokenizer& tokenizer, const GenerationRequest& request);
   ~Generation();
 
   // Returns as soon as there is something new, with nothing after the timeout.

@@ -33,15 +33,15 @@ class JsonFields {
   const Json* find(const char* name) const;  // null when absent or null
   std::string name(const char* field) const { return path_ + field; }
 
-  std::optional<bool> boolean(const char* name) const;
-  std::optional<std::string> text(const char* name) const;
+  std::optional<bool> boolean(const char* field) const;
+  std::optional<std::string> text(const char* field) const;
   // Whole numbers; 64.0 counts as one.
-  std::optional<int64_t> integer(const char* name, int64_t min, int64_t max) const;
-  std::optional<double> number(const char* name, double min, double max) const;
-  const Json* array(const char* name) const;   // null when absent
-  const Json* object(const char* name) const;  // null when absent
+  std::optional<int64_t> integer(const char* field, int64_t min, int64_t max) const;
+  std::optional<double> number(const char* field, double min, double max) const;
+  const Json* array(const char* field) const;   // null when absent
+  const Json* object(const char* field) const;  // null when absent
   // Refuses a field that has a meaning this server does not give it.
-  void refuse(const char* name, const char* why) const;
+  void refuse(const char* field, const char* why) const;
 
  private:
   const Json& object_;

@@ -226,7 +226,7 @@ HttpResponse chat_completions(const HttpRequest& request, Service& service) {
                                               .include_usage = chat.stream.include_usage,
                                               .continuous_usage = chat.stream.continuous_usage,
                                               .num_choices = num_choices});
-  const auto running = start_generation(service, request, std::move(chat.generation), "messages");
+  const auto running = start_generation(service, request, chat.generation, "messages");
   if (!chat.stream.stream) {
     const std::vector<Answer> answers = collect(*running, num_choices, request.peer);
     return {.body = dump(format->whole(answers, running->usage()))};

@@ -180,7 +180,7 @@ HttpResponse completions(const HttpRequest& request, Service& service) {
                        .echo = std::move(completion.texts),
                        .num_choices = completion.generation.num_choices,
                        .offsets = std::vector<size_t>(num_choices)});
-  const auto running = start_generation(service, request, std::move(completion.generation), "prompt");
+  const auto running = start_generation(service, request, completion.generation, "prompt");
   format->running = running.get();
   if (!completion.stream.stream) {
     std::vector<Answer> answers = collect(*running, num_choices, request.peer);

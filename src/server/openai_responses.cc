@@ -96,7 +96,7 @@ struct ResponsesFormat {
   Json output = Json::array();
   Finish finish = {};
 
-  std::string event(const char* name, Json members) {
+  std::string event(const char* name, const Json& members) {
     Json json = {{"type", name}, {"sequence_number", sequence++}};
     json.update(members);
     return fmt::format("event: {}\n{}", name, sse_data(dump(json)));
@@ -163,7 +163,7 @@ struct ResponsesFormat {
     const bool is_message = was == Item::kMessage;
     const Json place = {
         {"item_id", item_id(is_message ? "msg" : "rs")}, {"output_index", index}, {"content_index", 0}};
-    const auto at_place = [&](Json members) {
+    const auto at_place = [&](const Json& members) {
       Json json = place;
       json.update(members);
       return json;
@@ -300,7 +300,7 @@ HttpResponse openai_responses(const HttpRequest& request, Service& service) {
                                                         .model = model,
                                                         .created = unix_seconds(),
                                                         .echoed = echoed_members(JsonFields(body))});
-  const auto running = start_generation(service, request, std::move(chat.generation), "input");
+  const auto running = start_generation(service, request, chat.generation, "input");
   if (!chat.stream.stream) {
     std::vector<Answer> answers = collect(*running, 1, request.peer);
     format->update({.delta = std::move(answers.front().text), .finish = std::move(answers.front().finish)});

@@ -35,7 +35,7 @@ int RequestList::cancel(const std::string& id) {
 }
 
 RunningRequest::RunningRequest(RequestList& list, Metrics& metrics, Origin origin, engine::Engine& engine,
-                               const text::Tokenizer& tokenizer, GenerationRequest request)
+                               const text::Tokenizer& tokenizer, const GenerationRequest& request)
     : list_(list),
       metrics_(metrics),
       origin_(std::move(origin)),

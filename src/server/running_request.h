@@ -46,7 +46,7 @@ class RunningRequest final {
     engine::Clock::time_point arrived;
   };
   RunningRequest(RequestList& list, Metrics& metrics, Origin origin, engine::Engine& engine,
-                 const text::Tokenizer& tokenizer, GenerationRequest request);
+                 const text::Tokenizer& tokenizer, const GenerationRequest& request);
   ~RunningRequest();  // a request that did not end was left by its client
 
   std::vector<ChoiceUpdate> next(std::chrono::milliseconds timeout);

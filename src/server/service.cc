@@ -80,7 +80,8 @@ std::string Service::resolve_model(const std::optional<std::string>& asked) cons
 }
 
 std::shared_ptr<RunningRequest> start_generation(Service& service, const HttpRequest& origin,
-                                                 GenerationRequest request, const std::string& prompt_field) {
+                                                 const GenerationRequest& request,
+                                                 const std::string& prompt_field) {
   if (service.draining) {
     service.metrics.record_refusal();
     throw WireError{.status = 503, .type = error_type(503), .message = "the server is shutting down"};
@@ -101,7 +102,7 @@ std::shared_ptr<RunningRequest> start_generation(Service& service, const HttpReq
     return std::make_shared<RunningRequest>(
         service.running, service.metrics,
         RunningRequest::Origin{.id = origin.id, .route = origin.path, .arrived = origin.arrived},
-        service.engine, service.tokenizer, std::move(request));
+        service.engine, service.tokenizer, request);
   } catch (const Error& error) {
     if (error.kind == ErrorKind::kExhausted) service.metrics.record_refusal();
     throw;

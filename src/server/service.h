@@ -36,7 +36,8 @@ struct Service {
 // Submits. The prompt must fit, else a WireError in the words that clients look for. `prompt_field` is named
 // in it.
 std::shared_ptr<RunningRequest> start_generation(Service& service, const HttpRequest& origin,
-                                                 GenerationRequest request, const std::string& prompt_field);
+                                                 const GenerationRequest& request,
+                                                 const std::string& prompt_field);
 
 // One whole choice.
 struct Answer {
