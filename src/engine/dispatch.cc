@@ -148,7 +148,8 @@ ops::AttentionPath Dispatcher::hit(ops::AttentionPath path, const AttentionShape
       log(LogLevel::kInfo, "unified attention q={}: hit", shape.max_q_len);
       break;
     case ops::AttentionPath::kVendorPrefill:
-      log(LogLevel::kInfo, "vendor prefill q={}: hit", shape.max_q_len);
+      log(LogLevel::kInfo, "vendor prefill q={}: hit{}", shape.max_q_len,
+          traits_.own_vendor_kernel ? "" : " (on this device the same kernel as unified)");
       break;
     case ops::AttentionPath::kPageContiguousDecode:
       log(LogLevel::kInfo, "page {} decode: hit", traits_.page_tokens);

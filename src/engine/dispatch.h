@@ -41,6 +41,7 @@ struct AttentionTraits {
   bool sinks = false;
   bool softcap = false;
   bool multimodal_prefix = false;
+  bool own_vendor_kernel = false;  // false: the device runs vendor_prefill through the kernel of unified
 };
 
 // One run of sequences as the host sees it.

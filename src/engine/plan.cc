@@ -199,10 +199,12 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
       format_bytes(info.cache_bytes), format_count(static_cast<size_t>(info.memory.num_tokens)),
       info.memory.concurrency, format_count(static_cast<size_t>(info.max_model_len))));
   const auto obstacle = vendor_prefill_obstacle(options.dispatch, info.attention);
-  lines.push_back(
-      fmt::format("paths       unified; page_contiguous_decode {}; vendor_prefill {}",
-                  options.dispatch.page_contiguous_decode ? "on" : "off",
-                  obstacle ? fmt::format("closed: {}, need {}", obstacle->got, obstacle->required) : "on"));
+  lines.push_back(fmt::format("paths       unified; page_contiguous_decode {}; vendor_prefill {}",
+                              options.dispatch.page_contiguous_decode ? "on" : "off",
+                              obstacle ? fmt::format("closed: {}, need {}", obstacle->got, obstacle->required)
+                              : info.attention.own_vendor_kernel
+                                  ? "on"
+                                  : "gate open (the kernel of unified on this device)"));
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));

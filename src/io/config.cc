@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <numeric>
 #include <sstream>
@@ -48,6 +49,16 @@ std::string_view nearest(std::string_view name) {
 
 [[noreturn]] void unknown(std::string_view name, std::string_view source) {
   fail(ErrorKind::kInvalid, "{}: unknown key {}; did you mean {}?", source, name, nearest(name));
+}
+
+// LONGSPAN_CACHE_...: meant for a setting. Others (LONGSPAN_API_KEY, LONGSPAN_CPU_ISA) are somebody else's.
+bool names_a_section(std::string_view variable) {
+  std::string lower(variable.substr(std::min(variable.size(), std::string_view("LONGSPAN_").size())));
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto keys = config_keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) {
+    return lower.starts_with(fmt::format("{}_", key.name.substr(0, key.name.find('.'))));
+  });
 }
 
 std::string_view kind_name(ConfigKind kind) {
@@ -164,7 +175,10 @@ void Config::load_environment(const char* const* environment) {
     };
     const auto keys = config_keys();
     const auto key = std::find_if(keys.begin(), keys.end(), matches);
-    if (key != keys.end()) put(*key, parse(*key, entry.substr(variable.size() + 1), variable), variable);
+    if (key != keys.end())
+      put(*key, parse(*key, entry.substr(variable.size() + 1), variable), variable);
+    else if (names_a_section(variable))
+      unknown(variable, "environment");
   }
 }
 

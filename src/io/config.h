@@ -35,8 +35,8 @@ class Config final {
   // Each throws kInvalid naming the source, the key (an unknown one with the nearest known), got and need.
   void load_file(const std::filesystem::path& path);
   void load_toml(std::string_view text, std::string_view file);
-  void load_environment(
-      const char* const* environment);  // LONGSPAN_*; variables that name no key are an error too
+  void load_environment(const char* const* environment);  // LONGSPAN_SECTION_KEY; an unknown key of a known
+                                                          // section is an error too
   void set(std::string_view name, std::string_view value, std::string_view source);
 
   // The key must exist and be of that kind.

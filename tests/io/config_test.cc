@@ -62,6 +62,16 @@ TEST(Config, UnknownKeysNameTheNearest) {
             std::string::npos);
 }
 
+TEST(Config, MistypedVariablesAreNotSilent) {
+  const char* mistyped[] = {"LONGSPAN_CACHE_ALIGMENT_TOKENS=64", nullptr};
+  EXPECT_NE(refusal([&](Config& c) { c.load_environment(mistyped); }).find("LONGSPAN_CACHE_ALIGMENT_TOKENS"),
+            std::string::npos);
+  const char* others[] = {"LONGSPAN_API_KEY=x", "LONGSPAN_CPU_ISA=avx2", nullptr};
+  Config config;
+  config.load_environment(others);
+  EXPECT_TRUE(config.lines(/*only_changed=*/true).empty());
+}
+
 TEST(Config, WrongTypesAndSyntaxAreNamed) {
   EXPECT_EQ(refusal([](Config& c) { c.load_toml("[server]\nport = \"eighty\"", "x.toml"); }),
             "x.toml: server.port: got 'eighty', need an integer");
