@@ -16,7 +16,8 @@ using Ids = std::vector<int32_t>;
 const Tokenizer& tokenizer() {
   static const Tokenizer instance = [] {
     nlohmann::json document = small_tokenizer({{"\xB1", "\xE9"}});
-    document["added_tokens"] = {added_token(300, "<|end|>", /*special=*/true), added_token(301, "<think>")};
+    document["added_tokens"] =
+        nlohmann::json::array({added_token(300, "<|end|>", /*special=*/true), added_token(301, "<think>")});
     return Tokenizer::parse(document.dump());
   }();
   return instance;

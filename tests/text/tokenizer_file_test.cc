@@ -43,7 +43,7 @@ Refusal refusal(const std::function<void(nlohmann::json&)>& change) {
 
 TEST(TokenizerFile, ReadsAllOfIt) {
   nlohmann::json document = small_tokenizer(kMerges);
-  document["added_tokens"] = {added_token(300, "<x>", /*special=*/true)};
+  document["added_tokens"] = nlohmann::json::array({added_token(300, "<x>", /*special=*/true)});
   const TokenizerFile file = parse(document);
   EXPECT_TRUE(file.nfc);
   ASSERT_EQ(file.splits.size(), 1u);
@@ -109,16 +109,19 @@ TEST(TokenizerFile, MalformedFilesAreNamed) {
   EXPECT_REFUSED(kInvalid, "model.merges[0]: got null", d["model"]["merges"][0] = nullptr);
   EXPECT_REFUSED(kInvalid, "model.ignore_merges: got 1, need true or false", d["model"]["ignore_merges"] = 1);
   EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 16777216",
-                 d["added_tokens"] = {added_token(1 << 24, "<x>")});
+                 d["added_tokens"] = nlohmann::json::array({added_token(1 << 24, "<x>")}));
   EXPECT_REFUSED(kInvalid, "added_tokens[0]: got an object, need a token with content",
-                 d["added_tokens"] = {added_token(300, "")});
-  EXPECT_REFUSED(kInvalid, "added_tokens[1].id: got 300, need an id that '<x>'",
-                 (d["added_tokens"] = {added_token(300, "<x>"), added_token(300, "<y>")}));
-  EXPECT_REFUSED(kInvalid, "added_tokens[1].content: got \"<x>\"",
-                 (d["added_tokens"] = {added_token(300, "<x>"), added_token(301, "<x>")}));
+                 d["added_tokens"] = nlohmann::json::array({added_token(300, "")}));
+  EXPECT_REFUSED(
+      kInvalid, "added_tokens[1].id: got 300, need an id that '<x>'",
+      (d["added_tokens"] = nlohmann::json::array({added_token(300, "<x>"), added_token(300, "<y>")})));
+  EXPECT_REFUSED(
+      kInvalid, "added_tokens[1].content: got \"<x>\"",
+      (d["added_tokens"] = nlohmann::json::array({added_token(300, "<x>"), added_token(301, "<x>")})));
   EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 300, need 256",
-                 d["added_tokens"] = {added_token(300, "ab")});
-  EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 97", d["added_tokens"] = {added_token(97, "<x>")});
+                 d["added_tokens"] = nlohmann::json::array({added_token(300, "ab")}));
+  EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 97",
+                 d["added_tokens"] = nlohmann::json::array({added_token(97, "<x>")}));
 }
 
 TEST(TokenizerFile, WhatWeDoNotRunIsNamed) {

@@ -147,7 +147,8 @@ TEST(Tokenizer, ManyThreadsShareOne) {
 
 TEST(Tokenizer, ConfigurationWinsAndReachesFurther) {
   nlohmann::json document = small_tokenizer({{"a", "b"}});
-  document["added_tokens"] = {added_token(300, "<x>", /*special=*/true), added_token(301, "<y>")};
+  document["added_tokens"] =
+      nlohmann::json::array({added_token(300, "<x>", /*special=*/true), added_token(301, "<y>")});
   const nlohmann::json config = {{"eos_token", "<z>"},
                                  {"bos_token", {{"content", "ab"}}},
                                  {"added_tokens_decoder",
@@ -168,7 +169,7 @@ TEST(Tokenizer, ConfigurationWinsAndReachesFurther) {
 // vocabulary.
 TEST(Tokenizer, AnAddedTokenMayAlsoBeInTheVocabulary) {
   nlohmann::json document = small_tokenizer({{" ", "a"}});
-  document["added_tokens"] = {added_token(256, "\u0120a", /*special=*/true)};
+  document["added_tokens"] = nlohmann::json::array({added_token(256, "\u0120a", /*special=*/true)});
   const Tokenizer tokenizer = Tokenizer::parse(document.dump());
   EXPECT_EQ(tokenizer.token_bytes(256), " a");
   EXPECT_EQ(tokenizer.encode("\u0120a", SpecialTokens::kParse), Ids{256});
@@ -192,7 +193,8 @@ TEST(Tokenizer, ConfigurationThatContradictsTheVocabulary) {
 
 TEST(Tokenizer, NormalisedAddedTokensAreFoundInNormalisedText) {
   nlohmann::json document = small_tokenizer({});
-  document["added_tokens"] = {added_token(300, "<e\u0301>"), added_token(301, "[e\u0301]")};
+  document["added_tokens"] =
+      nlohmann::json::array({added_token(300, "<e\u0301>"), added_token(301, "[e\u0301]")});
   document["added_tokens"][1]["normalized"] = true;
   const Tokenizer tokenizer = Tokenizer::parse(document.dump());
   const auto ids = [&](std::string_view text) { return tokenizer.encode(text, SpecialTokens::kParse); };

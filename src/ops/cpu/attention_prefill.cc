@@ -84,10 +84,10 @@ struct Workspace {
 
   // Lays the arrays out from base on; returns the bytes they take.
   size_t lay_out(void* base, Index block_rows, Index head_dim) {
-    char* next = static_cast<char*>(base);
+    auto next = reinterpret_cast<uintptr_t>(base);  // a number: base is null where only the size is asked
     const auto take = [&](auto*& pointer, Index count) {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(next);
-      next += round_up(count * static_cast<Index>(sizeof(*pointer)), 64);
+      next += static_cast<uintptr_t>(round_up(count * static_cast<Index>(sizeof(*pointer)), 64));
     };
     const Index stride = round_up(head_dim, kPanelCols);
     take(o, block_rows * stride);
@@ -98,7 +98,7 @@ struct Workspace {
     take(packed_k, packed_elements<T>(head_dim, kTileKeys));
     take(packed_v, packed_elements<T>(kTileKeys, head_dim));
     take(v_rows, kTileKeys * stride);
-    return static_cast<size_t>(next - static_cast<char*>(base));
+    return next - reinterpret_cast<uintptr_t>(base);
   }
 };
 

@@ -53,7 +53,7 @@ void conv_rows_of(const CausalConv& args, const ConvSpan& span, Index first_chan
   const Index num_taps = args.state.conv_kernel;
   const T* x = args.x.as<const T>() + first_channel;
   T* out = args.out.as<T>() + first_channel;
-  const T* history = static_cast<const T*>(span.history) + first_channel;
+  const T* history = span.history != nullptr ? static_cast<const T*>(span.history) + first_channel : nullptr;
   const auto together = num_taps == 4 ? conv_block<T, 4, kRowsTogether> : conv_block<T, 0, kRowsTogether>;
   const auto single = num_taps == 4 ? conv_block<T, 4, 1> : conv_block<T, 0, 1>;
   ConvInputs<T> inputs{};
