@@ -60,7 +60,8 @@ class ResponseState {
   void progress(int64_t num_prefilled, int64_t num_cached);
   void finish(FinishReason reason, int32_t stop_token, std::string error);
   ResponseUpdate wait(std::chrono::milliseconds timeout);
-  // Called (outside the lock) after each change; for consumers that cannot block. Set before submission.
+  // Called (outside the lock) after each change; for consumers that cannot block. Set before submission. It
+  // may still run when the consumer has seen the end, so it owns what it touches; it must not throw.
   std::function<void()> on_change;
 
  private:

@@ -88,6 +88,6 @@ struct ModelConfig {
 ModelConfig load_model_config(const std::filesystem::path& directory_or_file);
 
 // The same from the text of a config.json; `file` is for messages. Pure.
-ModelConfig parse_model_config(std::string_view text, std::string_view file = "config.json");
+ModelConfig parse_model_config(std::string_view content, std::string_view file = "config.json");
 
 }  // namespace longspan::io

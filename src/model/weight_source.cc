@@ -170,6 +170,7 @@ void WeightSource::done(const std::string& name, size_t bytes) {
 std::unique_ptr<ops::Weight> WeightSource::linear(ops::Ops& ops, const std::vector<LinearPart>& parts,
                                                   Index in_features, DType dtype) {
   std::vector<TensorView> views;
+  views.reserve(parts.size());
   for (const LinearPart& part : parts)
     views.push_back(fetch(part.name, {part.out_features, in_features}, Init::kLinear));
   std::unique_ptr<ops::Weight> weight = ops.pack(views, dtype);

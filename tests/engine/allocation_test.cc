@@ -41,15 +41,16 @@ namespace {
 // Counts while request after request prefills (several chunks) and decodes; what the consumer allocates is
 // kept out by counting only between two looks at the response, while this thread sleeps.
 int64_t allocations_of(engine::Engine& engine, const std::vector<int32_t>& prompt, int64_t max_new_tokens) {
-  std::atomic<int64_t> num_changes{0};
+  // Owned by the callback too: it may still run when the end has been seen.
+  const auto num_changes = std::make_shared<std::atomic<int64_t>>(0);
   engine::Response response =
       engine.submit({.prompt = prompt, .max_new_tokens = max_new_tokens, .ignore_eos = true},
-                    [&] { num_changes.fetch_add(1); });
-  while (num_changes.load() < 1) std::this_thread::yield();  // admitted, its first chunk done
+                    [num_changes] { num_changes->fetch_add(1); });
+  while (num_changes->load() < 1) std::this_thread::yield();  // admitted, its first chunk done
   num_allocations = 0;
   counting = true;
-  const int64_t last = num_changes.load() + max_new_tokens - 2;
-  while (num_changes.load() < last) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const int64_t last = num_changes->load() + max_new_tokens - 2;
+  while (num_changes->load() < last) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   counting = false;
   const int64_t seen = num_allocations.load();
   testing::collect(response);
