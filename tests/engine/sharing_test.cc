@@ -83,7 +83,8 @@ TEST_P(Sharing, AnswersEqualSoloRuns) {
   std::printf("  %s: %lld preemptions, %lld cached tokens\n", setting.name,
               static_cast<long long>(status.schedule.num_replays + status.schedule.num_swap_outs),
               static_cast<long long>(num_cached));
-  if (setting.prefix_caching) {
+  // Large pages leave no room for checkpoints in so small a pool; PrefixHits below sees unified hits.
+  if (setting.prefix_caching && setting.layout == cache::Layout::kSplit) {
     EXPECT_GT(num_cached, 0);
   }
 }
