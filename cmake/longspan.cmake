@@ -2,9 +2,9 @@
 
 add_library(longspan_options INTERFACE)
 target_include_directories(longspan_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_options(longspan_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-                                                  -ffp-contract=off -fno-math-errno)
+target_compile_options(longspan_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wno-missing-field-initializers;-ffp-contract=off;-fno-math-errno>"
+  $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>)
 if(LONGSPAN_SANITIZE)
   target_compile_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE} -fno-omit-frame-pointer
                                                     -fno-sanitize-recover=all -g1)

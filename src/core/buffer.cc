@@ -9,9 +9,9 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-}  // namespace
+void unmap(void* pointer, size_t size_bytes) { ::munmap(pointer, size_bytes); }
 
-void Buffer::Unmap::operator()(void* pointer) const { ::munmap(pointer, size_bytes); }
+}  // namespace
 
 Buffer::Buffer(size_t size_bytes) : Buffer(DType::kU8, {static_cast<Index>(size_bytes)}) {}
 
@@ -23,7 +23,13 @@ Buffer::Buffer(DType dtype, Shape shape)
   void* pointer = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pointer == MAP_FAILED) fail(ErrorKind::kExhausted, "out of memory: asked for {}", format_bytes(mapped));
   if (mapped >= kHugePageBytes) ::madvise(pointer, mapped, MADV_HUGEPAGE);  // a wish; refusal changes nothing
-  data_ = std::unique_ptr<void, Unmap>(pointer, Unmap{mapped});
+  data_ = std::unique_ptr<void, Free>(pointer, Free{mapped, unmap});
 }
+
+Buffer::Buffer(void* data, DType dtype, Shape shape, Release release)
+    : data_(data, Free{static_cast<size_t>(shape.num_elements()) * dtype_size(dtype), release}),
+      size_bytes_(static_cast<size_t>(shape.num_elements()) * dtype_size(dtype)),
+      dtype_(dtype),
+      shape_(shape) {}
 
 }  // namespace longspan

@@ -1,0 +1,1 @@
+#include "ops/device/kernels.h"

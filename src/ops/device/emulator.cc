@@ -1,0 +1,520 @@
+#include "ops/device/emulator.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/context/fiber.hpp>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "core/error.h"
+
+namespace longspan::ops::device::emulator {
+namespace {
+
+namespace context = boost::context;
+
+constexpr int kMaxThreads = 1024;
+constexpr size_t kStackBytes = size_t{128} << 10;
+constexpr int kMaxFindings = 4;  // of a kind in a launch; one bug repeats in every thread
+
+// Stacks outlive fibers: making one costs two system calls.
+class Stacks {
+ public:
+  context::stack_context allocate() {
+    if (!free_.empty()) {
+      const context::stack_context stack = free_.back();
+      free_.pop_back();
+      return stack;
+    }
+    void* pointer = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pointer != MAP_FAILED);
+    CHECK(::mprotect(pointer, 4096, PROT_NONE) == 0);  // an overflow faults instead of spoiling a neighbour
+    context::stack_context stack;
+    stack.size = kStackBytes;
+    stack.sp = static_cast<char*>(pointer) + kStackBytes;
+    return stack;
+  }
+  void deallocate(context::stack_context& stack) { free_.push_back(stack); }
+
+ private:
+  std::vector<context::stack_context> free_;
+};
+Stacks& stacks() {
+  static Stacks all;
+  return all;
+}
+struct StackSource {
+  context::stack_context allocate() { return stacks().allocate(); }
+  void deallocate(context::stack_context& stack) { stacks().deallocate(stack); }
+};
+
+// Where an allocation begins and how long it is.
+std::map<uintptr_t, size_t>& allocations() {
+  static std::map<uintptr_t, size_t> all;
+  return all;
+}
+
+enum class State : uint8_t { kRunnable, kAtBarrier, kInWave, kDone };
+
+struct Fiber {
+  Lane lane;
+  context::fiber self;
+  context::fiber scheduler;
+  State state = State::kDone;
+  std::source_location where;
+};
+
+// Last accesses of one byte of shared memory. Epochs count block barriers, over all blocks and launches;
+// wave epochs count wave_sync() of one wave.
+struct Byte {
+  uint32_t write_epoch = 0;
+  uint32_t write_wave_epoch = 0;
+  uint32_t read_epoch = 0;
+  uint32_t read_wave_epoch = 0;
+  int16_t writer = -1;       // thread
+  int16_t reader = -1;       // thread, or kMany
+  int16_t reader_wave = -1;  // wave, or kMany
+};
+constexpr int16_t kMany = -2;
+
+struct WaveState {
+  int waiting = 0;
+  int parity = 0;
+  uint32_t epoch = 0;
+  Collective what = Collective::kExchange;
+  int width = 0;
+  std::source_location where;
+  uint64_t values[2][kMaxWave] = {};
+};
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+std::string place(const std::source_location& where) {
+  const char* slash = std::strrchr(where.file_name(), '/');
+  return fmt::format("{}:{}", slash ? slash + 1 : where.file_name(), where.line());
+}
+
+class Machine {
+ public:
+  Machine() { stacks(); }  // they outlive the fibers
+
+  void run(const LaunchShape& shape, const std::function<void()>& kernel) {
+    CHECK_MSG(current_ == nullptr && kernel_ == nullptr, "[{}] a launch inside a launch", shape.name);
+    CHECK_MSG(shape.threads > 0 && shape.threads <= kMaxThreads && shape.threads % shape.wave == 0,
+              "[{}] block: got {} threads, need a multiple of {} up to {}", shape.name, shape.threads,
+              shape.wave, kMaxThreads);
+    shape_ = shape;
+    kernel_ = &kernel;
+    launch_seed_ = seeds_();
+    random_.seed(static_cast<uint32_t>(launch_seed_));
+    num_findings_ = {};
+    shared_.resize(shape.shared_bytes + 16);
+    bytes_.resize(shape.shared_bytes);
+    const int64_t num_blocks = int64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
+    std::vector<int64_t> order(static_cast<size_t>(num_blocks));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const int64_t block : order) {
+      const int64_t xy = int64_t{shape.grid.x} * shape.grid.y;
+      run_block({static_cast<int>(block % shape.grid.x), static_cast<int>(block % xy / shape.grid.x),
+                 static_cast<int>(block / xy)});
+    }
+    kernel_ = nullptr;
+  }
+
+  void seed(uint64_t value) { seeds_.seed(static_cast<uint32_t>(value)); }
+
+  // Called by kernels.
+  Fiber& current() { return *current_; }
+  const LaunchShape& shape() const { return shape_; }
+  char* shared() {
+    const auto address = reinterpret_cast<uintptr_t>(shared_.data());
+    return shared_.data() + (16 - address % 16) % 16;
+  }
+
+  void barrier(const std::source_location& where) {
+    Fiber& fiber = *current_;
+    if (num_at_barrier_ > 0 && !same_place(barrier_where_, where))
+      find(Kind::kBarrierDivergence,
+           fmt::format("waits at {}, others at {}", place(where), place(barrier_where_)));
+    barrier_where_ = where;
+    if (++num_at_barrier_ == shape_.threads) {
+      num_at_barrier_ = 0;
+      ++epoch_;
+      for (int i = 0; i < shape_.threads; ++i)
+        if (i != fiber.lane.thread) wake(fibers_[static_cast<size_t>(i)]);
+      return;
+    }
+    block_current(State::kAtBarrier, where);
+  }
+
+  const uint64_t* collective(Collective what, uint64_t value, int width, const std::source_location& where,
+                             bool orders_memory) {
+    Fiber& fiber = *current_;
+    const int wave_idx = fiber.lane.thread / shape_.wave;
+    const int lane = fiber.lane.thread % shape_.wave;
+    WaveState& wave = waves_[static_cast<size_t>(wave_idx)];
+    uint64_t* values = wave.values[wave.parity];
+    // shuffles index by thread % kMaxWave: a wave of 32 sits in its half.
+    const int base = fiber.lane.thread % kMaxWave - lane;
+    if (width > shape_.wave)
+      find(Kind::kWaveDivergence, fmt::format("group of {} in a wave of {}", width, shape_.wave));
+    if (wave.waiting > 0 && (!same_place(wave.where, where) || wave.what != what || wave.width != width))
+      find(Kind::kWaveDivergence, fmt::format("is at {}, others at {}", place(where), place(wave.where)));
+    wave.where = where;
+    wave.what = what;
+    wave.width = width;
+    values[base + lane] = value;
+    if (++wave.waiting < shape_.wave) {
+      block_current(State::kInWave, where);
+      return values;
+    }
+    if (what != Collective::kExchange) reduce(what, values + base, width);
+    wave.waiting = 0;
+    wave.parity ^= 1;
+    if (orders_memory) ++wave.epoch;
+    for (int i = 0; i < shape_.wave; ++i)
+      if (i != lane) wake(fibers_[static_cast<size_t>(wave_idx * shape_.wave + i)]);
+    return values;
+  }
+
+  bool access_shared(const void* address, size_t size, bool write) {
+    const auto offset = static_cast<const char*>(address) - shared();
+    if (offset < 0 || static_cast<size_t>(offset) + size > shape_.shared_bytes ||
+        reinterpret_cast<uintptr_t>(address) % size != 0) {
+      find(Kind::kSharedBounds, fmt::format("{} {} bytes at {} of {}", write ? "writes" : "reads", size,
+                                            offset, shape_.shared_bytes));
+      return false;
+    }
+    for (size_t i = 0; i < size; ++i) {
+      Byte& byte = bytes_[static_cast<size_t>(offset) + i];
+      if (write ? write_byte(byte, offset) : read_byte(byte, offset)) continue;
+      break;  // one finding an access
+    }
+    return true;
+  }
+
+  bool access_global(const void* address, size_t size, bool write) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    if (begin % size != 0) {
+      find(Kind::kGlobalAlignment, fmt::format("{} {} bytes at an address that is {} modulo them",
+                                               write ? "writes" : "reads", size, begin % size));
+      return false;
+    }
+    if (begin >= last_begin_ && begin + size <= last_end_) return true;
+    const auto after = allocations().upper_bound(begin);
+    if (after != allocations().begin()) {
+      const auto& [start, length] = *std::prev(after);
+      if (begin + size <= start + length) {
+        last_begin_ = start;
+        last_end_ = start + length;
+        return true;
+      }
+      find(Kind::kGlobalBounds, fmt::format("{} {} bytes {} past the start of an allocation of {}",
+                                            write ? "writes" : "reads", size, begin - start, length));
+      return false;
+    }
+    find(Kind::kGlobalBounds,
+         fmt::format("{} {} bytes before all allocations", write ? "writes" : "reads", size));
+    return false;
+  }
+  void forget_allocation() { last_begin_ = last_end_ = 0; }
+
+  void find(Kind kind, const std::string& what) {
+    if (++num_findings_[static_cast<size_t>(kind)] > kMaxFindings) return;
+    const Lane& lane = current_->lane;
+    add_finding({kind, fmt::format("[{}] {}: block {},{},{} thread {} {} (wave {}, seed {})", shape_.name,
+                                   kind_name(kind), lane.block.x, lane.block.y, lane.block.z, lane.thread,
+                                   what, shape_.wave, launch_seed_)});
+  }
+
+ private:
+  void run_block(Grid block) {
+    ++epoch_;
+    block_epoch_ = epoch_;
+    num_at_barrier_ = 0;
+    std::memset(shared(), 0xff, shape_.shared_bytes);
+    for (WaveState& wave : waves_) wave = {};
+    runnable_.clear();
+    for (int i = 0; i < shape_.threads; ++i) {
+      Fiber& fiber = fibers_[static_cast<size_t>(i)];
+      fiber.lane = {i, block};
+      if (!fiber.self) fiber.self = make_fiber(fiber);
+      wake(fiber);
+    }
+    int num_done = 0;
+    while (!runnable_.empty()) {
+      const size_t pick = random_() % runnable_.size();
+      Fiber* fiber = runnable_[pick];
+      runnable_[pick] = runnable_.back();
+      runnable_.pop_back();
+      current_ = fiber;
+      fiber->self = std::move(fiber->self).resume();
+      if (fiber->state == State::kDone) ++num_done;
+    }
+    if (num_done < shape_.threads) report_stuck();
+    current_ = nullptr;
+  }
+
+  context::fiber make_fiber(Fiber& fiber) {
+    return context::fiber(std::allocator_arg, StackSource{}, [this, &fiber](context::fiber&& scheduler) {
+      fiber.scheduler = std::move(scheduler);
+      while (true) {
+        (*kernel_)();
+        fiber.state = State::kDone;
+        fiber.scheduler = std::move(fiber.scheduler).resume();
+      }
+      return std::move(fiber.scheduler);
+    });
+  }
+
+  void wake(Fiber& fiber) {
+    fiber.state = State::kRunnable;
+    runnable_.push_back(&fiber);
+  }
+
+  void block_current(State state, const std::source_location& where) {
+    Fiber& fiber = *current_;
+    fiber.state = state;
+    fiber.where = where;
+    fiber.scheduler = std::move(fiber.scheduler).resume();
+  }
+
+  // Nobody can go on and not everybody is done.
+  void report_stuck() {
+    int done = 0, in_barrier = 0, in_wave = 0;
+    Fiber* stuck = nullptr;
+    for (int i = 0; i < shape_.threads; ++i) {
+      Fiber& fiber = fibers_[static_cast<size_t>(i)];
+      done += fiber.state == State::kDone;
+      in_barrier += fiber.state == State::kAtBarrier;
+      in_wave += fiber.state == State::kInWave;
+      if (fiber.state == State::kDone) continue;
+      // A wave that waits for lanes is the cause of those that wait for the wave.
+      if (stuck == nullptr || (stuck->state == State::kAtBarrier && fiber.state == State::kInWave))
+        stuck = &fiber;
+    }
+    current_ = stuck;
+    find(stuck->state == State::kInWave ? Kind::kWaveDivergence : Kind::kBarrierDivergence,
+         fmt::format(
+             "waits at {} for ever: of {} threads {} are at a barrier, {} at a collective, {} have returned",
+             place(stuck->where), shape_.threads, in_barrier, in_wave, done));
+    for (Fiber& fiber : fibers_)  // destruction unwinds the stacks
+      if (fiber.state != State::kDone) {
+        fiber.self = {};
+        fiber.state = State::kDone;
+      }
+  }
+
+  // The butterfly of a card: every lane of a group ends with the same bits.
+  void reduce(Collective what, uint64_t* values, int width) const {
+    float next[kMaxWave];
+    for (int group = 0; group < shape_.wave; group += width)
+      for (int mask = width / 2; mask > 0; mask /= 2) {
+        for (int i = 0; i < width; ++i) {
+          const auto a = from_bits<float>(values[group + i]);
+          const auto b = from_bits<float>(values[group + (i ^ mask)]);
+          next[i] = what == Collective::kSum ? a + b : std::fmax(a, b);
+        }
+        for (int i = 0; i < width; ++i) values[group + i] = to_bits(next[i]);
+      }
+  }
+
+  bool wave_ordered(int wave, uint32_t wave_epoch) const {
+    const int mine = current_->lane.thread / shape_.wave;
+    return wave == mine && wave_epoch < waves_[static_cast<size_t>(mine)].epoch;
+  }
+
+  bool read_byte(Byte& byte, std::ptrdiff_t offset) {
+    const auto thread = static_cast<int16_t>(current_->lane.thread);
+    const auto wave = static_cast<int16_t>(thread / shape_.wave);
+    const uint32_t wave_epoch = waves_[static_cast<size_t>(wave)].epoch;
+    bool good = true;
+    if (byte.write_epoch < block_epoch_) {
+      find(Kind::kSharedUnwritten, fmt::format("reads byte {} that nobody wrote", offset));
+      good = false;
+    } else if (byte.write_epoch == epoch_ && byte.writer != thread &&
+               !wave_ordered(byte.writer / shape_.wave, byte.write_wave_epoch)) {
+      find(Kind::kSharedRace,
+           fmt::format("reads byte {} that thread {} wrote, no barrier between", offset, byte.writer));
+      good = false;
+    }
+    if (byte.read_epoch != epoch_ || wave_ordered(byte.reader_wave, byte.read_wave_epoch)) {
+      byte.reader = thread;
+      byte.reader_wave = wave;
+    } else {
+      if (byte.reader != thread) byte.reader = kMany;
+      if (byte.reader_wave != wave) byte.reader_wave = kMany;
+    }
+    byte.read_epoch = epoch_;
+    byte.read_wave_epoch = wave_epoch;
+    return good;
+  }
+
+  bool write_byte(Byte& byte, std::ptrdiff_t offset) {
+    const auto thread = static_cast<int16_t>(current_->lane.thread);
+    const uint32_t wave_epoch = waves_[static_cast<size_t>(thread / shape_.wave)].epoch;
+    bool good = true;
+    if (byte.write_epoch == epoch_ && byte.writer != thread &&
+        !wave_ordered(byte.writer / shape_.wave, byte.write_wave_epoch)) {
+      find(Kind::kSharedRace,
+           fmt::format("writes byte {} that thread {} wrote, no barrier between", offset, byte.writer));
+      good = false;
+    } else if (byte.read_epoch == epoch_ && byte.reader != thread &&
+               !wave_ordered(byte.reader_wave, byte.read_wave_epoch)) {
+      find(Kind::kSharedRace,
+           fmt::format("writes byte {} that {} read, no barrier between", offset,
+                       byte.reader == kMany ? "others" : fmt::format("thread {}", byte.reader)));
+      good = false;
+    }
+    byte.write_epoch = epoch_;
+    byte.write_wave_epoch = wave_epoch;
+    byte.writer = thread;
+    return good;
+  }
+
+  LaunchShape shape_;
+  const std::function<void()>* kernel_ = nullptr;
+  std::mt19937 seeds_{1};
+  std::mt19937 random_;
+  uint64_t launch_seed_ = 0;
+  std::array<int, 7> num_findings_{};  // of each kind
+  std::vector<Fiber> fibers_{kMaxThreads};
+  std::vector<Fiber*> runnable_;
+  Fiber* current_ = nullptr;
+  std::vector<WaveState> waves_{kMaxThreads / 32 + 1};
+  std::vector<char> shared_;
+  std::vector<Byte> bytes_;
+  uint32_t epoch_ = 0;
+  uint32_t block_epoch_ = 0;  // the first epoch of this block
+  int num_at_barrier_ = 0;
+  std::source_location barrier_where_;
+  uintptr_t last_begin_ = 0;
+  uintptr_t last_end_ = 0;
+};
+
+Machine& machine() {
+  static Machine one;
+  return one;
+}
+
+Findings* open_findings = nullptr;
+
+}  // namespace
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::kGlobalBounds:
+      return "out of bounds";
+    case Kind::kGlobalAlignment:
+      return "misaligned";
+    case Kind::kSharedBounds:
+      return "shared memory out of bounds";
+    case Kind::kSharedRace:
+      return "shared memory race";
+    case Kind::kSharedUnwritten:
+      return "unwritten shared memory";
+    case Kind::kBarrierDivergence:
+      return "barrier divergence";
+    case Kind::kWaveDivergence:
+      return "divergent collective";
+  }
+  return "?";
+}
+
+Findings::Findings() {
+  CHECK(open_findings == nullptr);
+  open_findings = this;
+}
+Findings::~Findings() { open_findings = nullptr; }
+
+bool Findings::has(Kind kind) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const Finding& finding) { return finding.kind == kind; });
+}
+
+void add_finding(Finding finding) {
+  CHECK_MSG(open_findings != nullptr, "{}", finding.text);
+  open_findings->all_.push_back(std::move(finding));
+}
+
+void set_seed(uint64_t seed) { machine().seed(seed); }
+
+void run(const LaunchShape& shape, const std::function<void()>& kernel) { machine().run(shape, kernel); }
+
+constexpr size_t kRedZoneBytes = 256;
+
+void* allocate(size_t size_bytes) {
+  const size_t total = size_bytes + 2 * kRedZoneBytes;
+  void* pointer =
+      std::aligned_alloc(kRedZoneBytes, (total + kRedZoneBytes - 1) / kRedZoneBytes * kRedZoneBytes);
+  if (pointer == nullptr) return nullptr;
+  char* data = static_cast<char*>(pointer) + kRedZoneBytes;
+  std::memset(data, 0xff, size_bytes);
+  allocations()[reinterpret_cast<uintptr_t>(data)] = size_bytes;
+  return data;
+}
+
+void free(void* pointer) {
+  if (pointer == nullptr) return;
+  CHECK(allocations().erase(reinterpret_cast<uintptr_t>(pointer)) == 1);
+  machine().forget_allocation();
+  std::free(static_cast<char*>(pointer) - kRedZoneBytes);
+}
+
+size_t allocated_bytes() {
+  size_t bytes = 0;
+  for (const auto& [start, length] : allocations()) bytes += length;
+  return bytes;
+}
+
+const Lane& current_lane() { return machine().current().lane; }
+Grid current_grid() { return machine().shape().grid; }
+char* current_shared() { return machine().shared(); }
+
+void require_shared(size_t size_bytes) {
+  if (size_bytes > machine().shape().shared_bytes)
+    machine().find(Kind::kSharedBounds, fmt::format("takes {} bytes, the launch gave {}", size_bytes,
+                                                    machine().shape().shared_bytes));
+}
+
+void barrier(const std::source_location& where) { machine().barrier(where); }
+void wave_barrier(const std::source_location& where) {
+  machine().collective(Collective::kExchange, 0, 1, where, /*orders_memory=*/true);
+}
+const uint64_t* collective(Collective what, uint64_t value, int width, const std::source_location& where) {
+  return machine().collective(what, value, width, where, /*orders_memory=*/false);
+}
+bool may_access_global(const void* address, size_t size_bytes, bool write) {
+  return machine().access_global(address, size_bytes, write);
+}
+bool may_access_shared(const void* address, size_t size_bytes, bool write) {
+  return machine().access_shared(address, size_bytes, write);
+}
+
+float half_to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t rest = bits & 0x7fffu;
+  if (rest >= 0x7c00u) return from_bits<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+  // The exponent moves over with a bias 112 too small; the product is exact, subnormals included.
+  return from_bits<float>(sign | to_bits(from_bits<float>(rest << 13) * 0x1p112f));
+}
+
+uint16_t float_to_half(float value) {
+  const auto u = static_cast<uint32_t>(to_bits(value));
+  const auto sign = static_cast<uint16_t>(u >> 16 & 0x8000u);
+  const uint32_t rest = u & 0x7fffffffu;
+  if (rest > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (rest >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 2^16 and more
+  if (rest < 0x38800000u)                                                 // below 2^-14: multiples of 2^-24
+    return static_cast<uint16_t>(sign |
+                                 static_cast<uint16_t>(std::nearbyint(from_bits<float>(rest) * 0x1p24f)));
+  return static_cast<uint16_t>(sign | ((rest + 0xfffu + (rest >> 13 & 1u)) - 0x38000000u) >> 13);
+}
+
+}  // namespace longspan::ops::device::emulator

@@ -1,0 +1,214 @@
+// The third vendor: runs device code on the host, one fiber a thread, and checks what a card does not.
+// Included by vendor.h only where neither CUDA nor HIP compiles; tests include it for Findings.
+//
+// It finds: accesses outside allocations and misaligned words; races on shared memory (two threads, one of
+// them writing, with no barrier between); shared memory that is read before it is written; barriers and
+// collectives that not all threads reach; shared memory beyond what the launch asked for. Fresh memory is
+// full of NaN. Threads and blocks run in an order drawn from a seed, which every report names.
+// It cannot find: anything about time, races between blocks, what a real memory model reorders.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "ops/device/grid.h"
+
+#define DEVICE_FN inline
+#define HOST_DEVICE_FN inline
+
+namespace longspan::ops::device {
+
+constexpr int kMaxWave = 64;
+
+namespace emulator {
+
+enum class Kind : uint8_t {
+  kGlobalBounds,
+  kGlobalAlignment,
+  kSharedBounds,
+  kSharedRace,
+  kSharedUnwritten,
+  kBarrierDivergence,
+  kWaveDivergence,
+};
+const char* kind_name(Kind kind);
+
+struct Finding {
+  Kind kind;
+  std::string text;  // kernel, block, thread, what, seed
+};
+
+// Findings of launches inside its life are kept instead of being fatal. Not thread-safe, not nested.
+class Findings {
+ public:
+  Findings();
+  ~Findings();
+  Findings(const Findings&) = delete;
+  Findings& operator=(const Findings&) = delete;
+
+  const std::vector<Finding>& all() const { return all_; }
+  bool has(Kind kind) const;
+
+ private:
+  friend void add_finding(Finding finding);
+  std::vector<Finding> all_;
+};
+void add_finding(Finding finding);
+
+// Of the schedules that follow; drawn anew for each launch from it.
+void set_seed(uint64_t seed);
+
+struct LaunchShape {
+  const char* name = "";
+  Grid grid;
+  int threads = 1;
+  int wave = 32;
+  size_t shared_bytes = 0;
+};
+// Runs every block. One launch at a time in a process.
+void run(const LaunchShape& shape, const std::function<void()>& kernel);
+
+// Device memory: NaN-filled, with room on both sides that nobody may touch.
+void* allocate(size_t size_bytes);  // null when there is none
+void free(void* pointer);
+size_t allocated_bytes();
+
+// What kernels call, by way of the names below.
+struct Lane {
+  int thread = 0;
+  Grid block;
+};
+const Lane& current_lane();
+Grid current_grid();
+char* current_shared();
+void require_shared(size_t size_bytes);
+void barrier(const std::source_location& where);
+void wave_barrier(const std::source_location& where);
+enum class Collective : uint8_t { kExchange, kSum, kMax };
+// Deposits the lane's value; returns the wave's values, for kSum and kMax already reduced over `width` lanes.
+const uint64_t* collective(Collective what, uint64_t value, int width, const std::source_location& where);
+bool may_access_global(const void* address, size_t size_bytes, bool write);
+bool may_access_shared(const void* address, size_t size_bytes, bool write);
+
+template <class T>
+uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+template <class T>
+T from_bits(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <class T>
+T poison() {
+  T value;
+  std::memset(static_cast<void*>(&value), 0xff, sizeof(T));
+  return value;
+}
+
+float half_to_float(uint16_t bits);
+uint16_t float_to_half(float value);
+
+}  // namespace emulator
+
+inline float half_to_float(uint16_t bits) { return emulator::half_to_float(bits); }
+inline uint16_t float_to_half(float value) { return emulator::float_to_half(value); }
+inline float bfloat_to_float(uint16_t bits) {
+  return emulator::from_bits<float>(static_cast<uint64_t>(bits) << 16);
+}
+inline uint16_t float_to_bfloat(float value) {
+  const auto u = static_cast<uint32_t>(emulator::to_bits(value));
+  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
+  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+inline int thread_idx() { return emulator::current_lane().thread; }
+inline Grid block_idx() { return emulator::current_lane().block; }
+inline Grid grid_size() { return emulator::current_grid(); }
+
+using Site = std::source_location;
+inline void block_sync(const Site& where = Site::current()) { emulator::barrier(where); }
+inline void wave_sync(const Site& where = Site::current()) { emulator::wave_barrier(where); }
+
+template <class T>
+T shuffle_xor(T value, int mask, int width, const Site& where = Site::current()) {
+  const uint64_t* values =
+      emulator::collective(emulator::Collective::kExchange, emulator::to_bits(value), width, where);
+  const int thread = thread_idx() % kMaxWave;
+  return emulator::from_bits<T>(values[thread ^ mask]);
+}
+template <class T>
+T shuffle(T value, int from, int width, const Site& where = Site::current()) {
+  const uint64_t* values =
+      emulator::collective(emulator::Collective::kExchange, emulator::to_bits(value), width, where);
+  const int thread = thread_idx() % kMaxWave;
+  return emulator::from_bits<T>(values[thread / width * width + from % width]);
+}
+template <int kWidth>
+float group_sum(float value, const Site& where = Site::current()) {
+  const uint64_t* values =
+      emulator::collective(emulator::Collective::kSum, emulator::to_bits(value), kWidth, where);
+  return emulator::from_bits<float>(values[thread_idx() % kMaxWave]);
+}
+template <int kWidth>
+float group_max(float value, const Site& where = Site::current()) {
+  const uint64_t* values =
+      emulator::collective(emulator::Collective::kMax, emulator::to_bits(value), kWidth, where);
+  return emulator::from_bits<float>(values[thread_idx() % kMaxWave]);
+}
+
+template <class T>
+T load_global(const void* address) {
+  if (!emulator::may_access_global(address, sizeof(T), /*write=*/false)) return emulator::poison<T>();
+  T value;
+  std::memcpy(static_cast<void*>(&value), address, sizeof(T));
+  return value;
+}
+template <class T>
+T load_stream(const void* address) {
+  return load_global<T>(address);
+}
+template <class T>
+void store_global(void* address, T value) {
+  if (emulator::may_access_global(address, sizeof(T), /*write=*/true))
+    std::memcpy(address, static_cast<const void*>(&value), sizeof(T));
+}
+template <class T>
+T load_shared(const void* address) {
+  if (!emulator::may_access_shared(address, sizeof(T), /*write=*/false)) return emulator::poison<T>();
+  T value;
+  std::memcpy(static_cast<void*>(&value), address, sizeof(T));
+  return value;
+}
+template <class T>
+void store_shared(void* address, T value) {
+  if (emulator::may_access_shared(address, sizeof(T), /*write=*/true))
+    std::memcpy(address, static_cast<const void*>(&value), sizeof(T));
+}
+
+namespace api {
+enum class Error : uint8_t { kSuccess };
+constexpr Error kSuccess = Error::kSuccess;
+constexpr const char* kName = "emulator";
+inline const char* error_text(Error) { return "none"; }
+}  // namespace api
+
+template <class Kernel>
+api::Error start_kernel(const Kernel& kernel, const char* name, Grid grid, int wave, size_t shared_bytes,
+                        void*) {
+  emulator::run({name, grid, Kernel::kThreads, wave, shared_bytes}, [&] { kernel(); });
+  return api::kSuccess;
+}
+
+inline char* shared_memory() { return emulator::current_shared(); }
+inline void check_shared(size_t size_bytes) { emulator::require_shared(size_bytes); }
+
+}  // namespace longspan::ops::device

@@ -1,0 +1,137 @@
+// Devices of CUDA and HIP, over the names that vendor.h gives their runtimes.
+#include <algorithm>
+#include <map>
+
+#include "core/units.h"
+#include "ops/device/runtime.h"
+#include "ops/device/vendor.h"
+
+namespace longspan::ops::device {
+namespace {
+
+void check(const char* what, api::Error error) {
+  if (error != api::kSuccess)
+    fail(ErrorKind::kEnvironment, "{}: {}: {}", api::kName, what, api::error_text(error));
+}
+
+void release(void* pointer, size_t) { (void)api::free(pointer); }
+
+}  // namespace
+
+struct Device::Impl {
+  struct Timed {
+    const char* name;
+    double bytes, flops;
+    api::Event begin, end;
+  };
+  std::vector<Timed> launches;
+  api::Event begin = nullptr;
+};
+
+Device::Device(int index) {
+  int count = 0;
+  check("counting devices", api::num_devices(&count));
+  if (index < 0 || index >= count)
+    fail(ErrorKind::kEnvironment, "{}: got device {}, need 0 .. {}", api::kName, index, count - 1);
+  check("choosing a device", api::set_device(index));
+  api::Properties properties;
+  check("properties", api::properties(&properties, index));
+  char arch[256];
+  info_ = {.name = properties.name,
+           .arch = api::arch_text(properties, arch),
+           .wave = properties.warpSize,
+           .num_units = properties.multiProcessorCount,
+           .shared_bytes = api::max_shared_bytes(properties),
+           .memory_bytes = properties.totalGlobalMem};
+  api::Stream stream;
+  check("making a stream", api::make_stream(&stream));
+  stream_ = stream;
+}
+
+Device::~Device() {
+  delete impl_;
+  (void)api::wait(static_cast<api::Stream>(stream_));
+  (void)api::destroy(static_cast<api::Stream>(stream_));
+}
+
+size_t Device::free_bytes() const {
+  size_t free = 0, total = 0;
+  check("free memory", api::memory(&free, &total));
+  return free;
+}
+
+Buffer Device::allocate(DType dtype, Shape shape) const {
+  const size_t bytes = static_cast<size_t>(shape.num_elements()) * dtype_size(dtype);
+  void* data = nullptr;
+  if (api::allocate(&data, std::max<size_t>(bytes, 1)) != api::kSuccess) {
+    (void)api::last_error();  // it is told here; the next launch is not to blame
+    fail(ErrorKind::kExhausted, "{}: out of memory: asked for {}, {} free", api::kName, format_bytes(bytes),
+         format_bytes(free_bytes()));
+  }
+  return Buffer(data, dtype, shape, release);
+}
+
+void Device::upload(void* to, const void* from, size_t size_bytes) {
+  // Pageable memory: the runtime has read it when the call returns, by staging it.
+  check("upload", api::copy(to, from, size_bytes, static_cast<api::Stream>(stream_)));
+}
+void Device::download(void* to, const void* from, size_t size_bytes) {
+  check("download", api::copy(to, from, size_bytes, static_cast<api::Stream>(stream_)));
+  wait();
+}
+void Device::copy(void* to, const void* from, size_t size_bytes) {
+  check("copy", api::copy(to, from, size_bytes, static_cast<api::Stream>(stream_)));
+}
+void Device::wait() { check("waiting", api::wait(static_cast<api::Stream>(stream_))); }
+
+void Device::start_profile() {
+  wait();
+  if (impl_ == nullptr) impl_ = new Impl;
+}
+
+std::vector<KernelTime> Device::finish_profile() {
+  if (impl_ == nullptr) return {};
+  wait();
+  std::map<std::string, KernelTime> by_name;
+  for (const Impl::Timed& timed : impl_->launches) {
+    float ms = 0;
+    check("timing", api::elapsed_ms(&ms, timed.begin, timed.end));
+    KernelTime& row = by_name[timed.name];
+    row.name = timed.name;
+    ++row.num_launches;
+    row.total_ms += ms;
+    row.bytes += timed.bytes;
+    row.flops += timed.flops;
+    (void)api::destroy(timed.begin);
+    (void)api::destroy(timed.end);
+  }
+  delete impl_;
+  impl_ = nullptr;
+  std::vector<KernelTime> rows;
+  for (auto& [name, row] : by_name) rows.push_back(std::move(row));
+  std::sort(rows.begin(), rows.end(),
+            [](const KernelTime& a, const KernelTime& b) { return a.total_ms > b.total_ms; });
+  return rows;
+}
+
+void Device::before_launch() {
+  if (impl_ == nullptr) return;
+  check("event", api::make_event(&impl_->begin));
+  check("event", api::record(impl_->begin, static_cast<api::Stream>(stream_)));
+}
+
+void Device::after_launch(const char* name, double bytes, double flops) {
+  if (impl_ == nullptr) return;
+  api::Event end;
+  check("event", api::make_event(&end));
+  check("event", api::record(end, static_cast<api::Stream>(stream_)));
+  impl_->launches.push_back({name, bytes, flops, impl_->begin, end});
+}
+
+std::string describe_devices() {
+  int count = 0;
+  if (api::num_devices(&count) != api::kSuccess) count = 0;
+  return fmt::format("{} {} devices", count, api::kName);
+}
+
+}  // namespace longspan::ops::device

@@ -1,0 +1,290 @@
+// The only file that asks which compiler this is. Device code is one source, compiled as CUDA, as HIP or, for
+// the emulator, as plain C++; this header gives all three the same few primitives under the same names.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/device/grid.h"
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#else
+#include <hip/hip_fp16.h>
+#include <hip/hip_runtime.h>
+#endif
+
+#define DEVICE_FN __device__ __forceinline__
+#define HOST_DEVICE_FN __host__ __device__ __forceinline__  // for both sides of the launch
+
+namespace longspan::ops::device {
+
+#if defined(__CUDACC__)
+constexpr int kMaxWave = 32;  // lanes
+#else
+constexpr int kMaxWave = 64;  // and 32 on some
+#endif
+
+// Float to 16 bits and back, round to nearest even.
+DEVICE_FN float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+DEVICE_FN uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
+DEVICE_FN float bfloat_to_float(uint16_t bits) { return __uint_as_float(static_cast<uint32_t>(bits) << 16); }
+DEVICE_FN uint16_t float_to_bfloat(float value) {
+#if defined(__CUDACC__)
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
+  const uint32_t u = __float_as_uint(value);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
+  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+#endif
+}
+
+DEVICE_FN int thread_idx() { return static_cast<int>(threadIdx.x); }
+DEVICE_FN Grid block_idx() {
+  return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
+}
+DEVICE_FN Grid grid_size() {
+  return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
+}
+
+// Every thread of the block, or nobody.
+DEVICE_FN void block_sync() { __syncthreads(); }
+
+// Every lane of the wave: orders their accesses to shared memory. NVIDIA's lanes do not run in lock step.
+DEVICE_FN void wave_sync() {
+#if defined(__CUDACC__)
+  __syncwarp();
+#else
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+#endif
+}
+
+// value of lane (lane ^ mask) and of lane `from`; all lanes of the wave take part, `width` of them form a
+// group.
+template <class T>
+DEVICE_FN T shuffle_xor(T value, int mask, int width) {
+#if defined(__CUDACC__)
+  return __shfl_xor_sync(~0u, value, mask, width);
+#else
+  return __shfl_xor(value, mask, width);
+#endif
+}
+template <class T>
+DEVICE_FN T shuffle(T value, int from, int width) {
+#if defined(__CUDACC__)
+  return __shfl_sync(~0u, value, from, width);
+#else
+  return __shfl(value, from, width);
+#endif
+}
+
+// Sum and maximum over groups of kWidth lanes, the same bits in each lane.
+template <int kWidth>
+DEVICE_FN float group_sum(float value) {
+#pragma unroll
+  for (int mask = kWidth / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask, kWidth);
+  return value;
+}
+template <int kWidth>
+DEVICE_FN float group_max(float value) {
+#pragma unroll
+  for (int mask = kWidth / 2; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask, kWidth));
+  return value;
+}
+
+// Memory. kBytes is 1, 2, 4, 8 or 16 and the address a multiple of it.
+template <int kBytes>
+struct Words;
+template <>
+struct Words<1> {
+  using Type = uint8_t;
+};
+template <>
+struct Words<2> {
+  using Type = uint16_t;
+};
+template <>
+struct Words<4> {
+  using Type = uint32_t;
+};
+template <>
+struct Words<8> {
+  using Type = uint2;
+};
+template <>
+struct Words<16> {
+  using Type = uint4;
+};
+template <class T>
+DEVICE_FN T plain_load(const void* address) {
+  using Word = typename Words<sizeof(T)>::Type;
+  T value;
+  *reinterpret_cast<Word*>(&value) = *static_cast<const Word*>(address);
+  return value;
+}
+template <class T>
+DEVICE_FN void plain_store(void* address, T value) {
+  using Word = typename Words<sizeof(T)>::Type;
+  *static_cast<Word*>(address) = *reinterpret_cast<const Word*>(&value);
+}
+template <class T>
+DEVICE_FN T load_global(const void* address) {
+  return plain_load<T>(address);
+}
+// Data that is read once: weights.
+template <class T>
+DEVICE_FN T load_stream(const void* address) {
+#if defined(__CUDACC__)
+  using Word = typename Words<sizeof(T)>::Type;
+  T value;
+  *reinterpret_cast<Word*>(&value) = __ldcs(static_cast<const Word*>(address));
+  return value;
+#else
+  return plain_load<T>(address);
+#endif
+}
+template <class T>
+DEVICE_FN void store_global(void* address, T value) {
+  plain_store(address, value);
+}
+template <class T>
+DEVICE_FN T load_shared(const void* address) {
+  return plain_load<T>(address);
+}
+template <class T>
+DEVICE_FN void store_shared(void* address, T value) {
+  plain_store(address, value);
+}
+
+// The block's shared memory, as many bytes as the launch said.
+DEVICE_FN char* shared_memory() {
+  extern __shared__ uint4 shared_words[];
+  return reinterpret_cast<char*>(shared_words);
+}
+DEVICE_FN void check_shared(size_t) {}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads) run_kernel(const Kernel kernel) {
+  kernel();
+}
+
+// The vendor's runtime under one set of names.
+namespace api {
+#if defined(__CUDACC__)
+using Error = cudaError_t;
+using Stream = cudaStream_t;
+using Event = cudaEvent_t;
+using Properties = cudaDeviceProp;
+constexpr Error kSuccess = cudaSuccess;
+constexpr const char* kName = "cuda";
+inline const char* error_text(Error error) { return cudaGetErrorString(error); }
+inline Error last_error() { return cudaGetLastError(); }
+inline Error num_devices(int* count) { return cudaGetDeviceCount(count); }
+inline Error set_device(int index) { return cudaSetDevice(index); }
+inline Error properties(Properties* out, int index) { return cudaGetDeviceProperties(out, index); }
+inline Error allocate(void** out, size_t bytes) { return cudaMalloc(out, bytes); }
+inline Error free(void* pointer) { return cudaFree(pointer); }
+inline Error memory(size_t* free_bytes, size_t* total) { return cudaMemGetInfo(free_bytes, total); }
+inline Error copy(void* to, const void* from, size_t bytes, Stream stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}
+inline Error fill(void* to, int byte, size_t bytes, Stream stream) {
+  return cudaMemsetAsync(to, byte, bytes, stream);
+}
+inline Error make_stream(Stream* out) { return cudaStreamCreateWithFlags(out, cudaStreamNonBlocking); }
+inline Error destroy(Stream stream) { return cudaStreamDestroy(stream); }
+inline Error wait(Stream stream) { return cudaStreamSynchronize(stream); }
+inline Error make_event(Event* out) { return cudaEventCreate(out); }
+inline Error destroy(Event event) { return cudaEventDestroy(event); }
+inline Error record(Event event, Stream stream) { return cudaEventRecord(event, stream); }
+inline Error wait(Event event) { return cudaEventSynchronize(event); }
+inline Error elapsed_ms(float* out, Event from, Event to) { return cudaEventElapsedTime(out, from, to); }
+// Shared memory beyond the default needs permission, once a kernel.
+template <class Kernel>
+Error allow_shared(size_t bytes) {
+  return cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+#else
+using Error = hipError_t;
+using Stream = hipStream_t;
+using Event = hipEvent_t;
+using Properties = hipDeviceProp_t;
+constexpr Error kSuccess = hipSuccess;
+constexpr const char* kName = "hip";
+inline const char* error_text(Error error) { return hipGetErrorString(error); }
+inline Error last_error() { return hipGetLastError(); }
+inline Error num_devices(int* count) { return hipGetDeviceCount(count); }
+inline Error set_device(int index) { return hipSetDevice(index); }
+inline Error properties(Properties* out, int index) { return hipGetDeviceProperties(out, index); }
+inline Error allocate(void** out, size_t bytes) { return hipMalloc(out, bytes); }
+inline Error free(void* pointer) { return hipFree(pointer); }
+inline Error memory(size_t* free_bytes, size_t* total) { return hipMemGetInfo(free_bytes, total); }
+inline Error copy(void* to, const void* from, size_t bytes, Stream stream) {
+  return hipMemcpyAsync(to, from, bytes, hipMemcpyDefault, stream);
+}
+inline Error fill(void* to, int byte, size_t bytes, Stream stream) {
+  return hipMemsetAsync(to, byte, bytes, stream);
+}
+inline Error make_stream(Stream* out) { return hipStreamCreateWithFlags(out, hipStreamNonBlocking); }
+inline Error destroy(Stream stream) { return hipStreamDestroy(stream); }
+inline Error wait(Stream stream) { return hipStreamSynchronize(stream); }
+inline Error make_event(Event* out) { return hipEventCreate(out); }
+inline Error destroy(Event event) { return hipEventDestroy(event); }
+inline Error record(Event event, Stream stream) { return hipEventRecord(event, stream); }
+inline Error wait(Event event) { return hipEventSynchronize(event); }
+inline Error elapsed_ms(float* out, Event from, Event to) { return hipEventElapsedTime(out, from, to); }
+template <class Kernel>
+Error allow_shared(size_t) {
+  return kSuccess;  // all of the 64 KiB is there
+}
+#endif
+// Compute capability as "sm_90"; the first field of gcnArchName ("gfx936:sramecc+:xnack-") on HIP.
+inline const char* arch_text(const Properties& properties, char (&out)[256]) {
+#if defined(__CUDACC__)
+  int n = 0;
+  for (const char* p = "sm_"; *p != '\0'; ++p) out[n++] = *p;
+  if (properties.major >= 10) out[n++] = static_cast<char>('0' + properties.major / 10);
+  out[n++] = static_cast<char>('0' + properties.major % 10);
+  out[n++] = static_cast<char>('0' + properties.minor);
+#else
+  int n = 0;
+  for (const char* p = properties.gcnArchName; *p != '\0' && *p != ':'; ++p) out[n++] = *p;
+#endif
+  out[n] = '\0';
+  return out;
+}
+inline size_t max_shared_bytes(const Properties& properties) {
+#if defined(__CUDACC__)
+  return properties.sharedMemPerBlockOptin;
+#else
+  return properties.sharedMemPerBlock;
+#endif
+}
+}  // namespace api
+
+// Puts one kernel into the stream.
+template <class Kernel>
+api::Error start_kernel(const Kernel& kernel, const char*, Grid grid, int, size_t shared_bytes,
+                        void* stream) {
+  static size_t allowed = size_t{48} << 10;
+  if (shared_bytes > allowed) {
+    if (const api::Error error = api::allow_shared<Kernel>(shared_bytes); error != api::kSuccess)
+      return error;
+    allowed = shared_bytes;
+  }
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                    static_cast<unsigned>(grid.z));
+  run_kernel<Kernel><<<blocks, Kernel::kThreads, shared_bytes, static_cast<api::Stream>(stream)>>>(kernel);
+  return api::last_error();
+}
+
+}  // namespace longspan::ops::device
+
+#else
+#include "ops/device/emulator.h"
+#endif
