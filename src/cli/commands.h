@@ -10,6 +10,7 @@ namespace longspan::cli {
 
 void add_serve(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
+void add_ask(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);

@@ -20,6 +20,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   longspan::cli::add_serve(app, exit_code);
   longspan::cli::add_run(app, exit_code);
+  longspan::cli::add_ask(app, exit_code);
   longspan::cli::add_plan(app, exit_code);
   longspan::cli::add_inspect(app, exit_code);
   longspan::cli::add_tokenize(app, exit_code);

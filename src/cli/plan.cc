@@ -16,7 +16,6 @@ using Json = nlohmann::ordered_json;
 struct PlanFlags {
   SettingFlags settings;
   int64_t prompt_tokens = 0;
-  std::string memory;
   bool json = false;
 };
 
@@ -97,10 +96,7 @@ int plan(const PlanFlags& flags) {
   if (flags.prompt_tokens < 0)
     fail(ErrorKind::kInvalid, "--prompt-tokens: got {}, need 0 or more", flags.prompt_tokens);
   const io::Config config = flags.settings.settings();
-  engine::EngineOptions options = engine_options(config, engine::Purpose::kExplain);
-  if (options.model.empty())
-    fail(ErrorKind::kInvalid, "no model: need --model, or model.model_path in --config");
-  if (!flags.memory.empty()) options.memory_bytes = parse_bytes(flags.memory);
+  const engine::EngineOptions options = engine_options(config, engine::Purpose::kExplain);
   const engine::EngineInfo info = engine::make_plan(options, engine::Purpose::kExplain);
   check_expectations(config, info.config);
   if (flags.json)
@@ -116,10 +112,8 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* command =
       app.add_subcommand("plan", "Page size and why, memory, chunks of a prompt, attention gates");
-  flags->settings.add_to(*command, {"model", "cache", "graph", "engine"});
+  flags->settings.add_to(*command, FlagKind::kRequests);
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Show the chunks of a prompt of that length");
-  command->add_option("--memory", flags->memory,
-                      "Budget of weights, workspace and cache, as 64GiB; default: what all sequences need");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags, &exit_code] { exit_code = plan(*flags); });
 }

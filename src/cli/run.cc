@@ -6,10 +6,11 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/model_flags.h"
+#include "cli/load.h"
 #include "core/units.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
+#include "text/reasoning_parser.h"
 #include "text/utf8.h"
 
 namespace longspan::cli {
@@ -18,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct RunFlags {
-  ModelFlags model;
+  SettingFlags settings;
   std::string prompt;
   std::string prompt_file;
   std::string prompt_ids;
@@ -34,23 +35,30 @@ struct RunFlags {
   bool json = false;
 };
 
-std::vector<int32_t> prompt_ids(const RunFlags& flags, const text::Tokenizer& tokenizer) {
+struct Prompt {
+  std::vector<int32_t> ids;
+  bool opens_reasoning = false;  // the template began a thought, which the answer goes on with
+};
+
+Prompt make_prompt(const RunFlags& flags, const io::Config& config, const text::Tokenizer& tokenizer) {
   const int given = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.prompt_ids.empty();
   if (given > 1)
     fail(ErrorKind::kInvalid, "got {} of --prompt, --prompt-file and --prompt-ids: need one", given);
-  if (!flags.prompt_ids.empty()) return read_ids(flags.prompt_ids);
+  if (!flags.prompt_ids.empty()) return {.ids = read_ids(flags.prompt_ids)};
   std::string text = flags.prompt_file.empty() ? flags.prompt : read_text(flags.prompt_file);
   text::validate_utf8(text, "--prompt");
   if (text.empty())
     fail(ErrorKind::kInvalid, "the prompt is empty: need --prompt, --prompt-file or --prompt-ids");
-  if (flags.raw) return tokenizer.encode(text, text::SpecialTokens::kParse);
-  Json messages = Json::array();
-  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
-  messages.push_back({{"role", "user"}, {"content", text}});
-  const Json request = {
-      {"messages", messages}, {"add_generation_prompt", true}, {"enable_thinking", flags.thinking}};
-  return tokenizer.encode(text::ChatTemplate::load(flags.model.model).render(request),
-                          text::SpecialTokens::kParse);
+  if (!flags.raw) {
+    Json messages = Json::array();
+    if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
+    messages.push_back({{"role", "user"}, {"content", text}});
+    const Json request = {
+        {"messages", messages}, {"add_generation_prompt", true}, {"enable_thinking", flags.thinking}};
+    text = text::ChatTemplate::load(config.string("model.model_path")).render(request);
+  }
+  return {.ids = tokenizer.encode(text, text::SpecialTokens::kParse),
+          .opens_reasoning = !flags.raw && text::opens_reasoning(text)};
 }
 
 engine::SamplingParams sampling(const RunFlags& flags, const io::GenerationConfig& defaults) {
@@ -99,9 +107,10 @@ void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-Progress stream(engine::Response& response, const text::Tokenizer& tokenizer, bool print) {
+// `started` is when the request was handed over: a short prompt is done before anybody looks.
+Progress stream(engine::Response& response, engine::Clock::time_point started,
+                const text::Tokenizer& tokenizer, bool print) {
   constexpr auto kPoll = std::chrono::milliseconds(200);
-  const auto started = engine::Clock::now();
   const auto seconds = [&](engine::Clock::time_point at) {
     return std::chrono::duration<double>(at - started).count();
   };
@@ -128,47 +137,59 @@ Progress stream(engine::Response& response, const text::Tokenizer& tokenizer, bo
   return progress;
 }
 
-Json to_json(const Progress& progress, size_t num_prompt, bool thinking) {
-  std::string text = progress.text;
+// The answer without its thoughts, and those.
+struct Split {
+  std::string text;
   std::string reasoning;
-  // The template opened the block; the model closes it.
-  constexpr std::string_view kClose = "</think>";
-  if (const size_t close = text.find(kClose); thinking) {
-    reasoning = text.substr(0, close);
-    text = close == std::string::npos ? "" : text.substr(close + kClose.size());
-    text.erase(0, text.find_first_not_of('\n'));
-    reasoning.erase(reasoning.find_last_not_of('\n') + 1);
-  }
+};
+
+Split split_reasoning(const std::string& answer, bool opens_reasoning) {
+  text::ReasoningParser parser(opens_reasoning);
+  Split split;
+  const auto add = [&](const std::vector<text::ReasoningEvent>& events) {
+    for (const text::ReasoningEvent& event : events)
+      (event.kind == text::ReasoningEvent::Kind::kReasoning ? split.reasoning : split.text) += event.text;
+  };
+  add(parser.push(answer));
+  add(parser.finish());
+  return split;
+}
+
+Json to_json(const Progress& progress, size_t num_prompt, const Split& split) {
   return {{"prompt_tokens", num_prompt},
           {"ids", progress.ids},
-          {"text", text},
-          {"reasoning", reasoning},
+          {"text", split.text},
+          {"reasoning", split.reasoning},
           {"finish_reason", reason_name(progress.last.reason)},
           {"ttft_ms", progress.ttft_seconds * 1e3},
           {"tokens_per_second", progress.tokens_per_second()}};
 }
 
-int run(RunFlags flags) {
-  if (flags.json) flags.model.quiet = true;
+int run(const RunFlags& flags) {
   if (flags.max_tokens < 1)
     fail(ErrorKind::kInvalid, "--max-tokens: got {}, need 1 or more", flags.max_tokens);
   sampling(flags, {});  // a flag out of range is told before the load
-  const text::Tokenizer tokenizer = load_tokenizer(flags.model);
-  std::vector<int32_t> prompt = prompt_ids(flags, tokenizer);
-  engine::EngineOptions options = engine_options(flags.model, tokenizer);
+  const io::Config config = flags.settings.settings();
+  engine::EngineOptions options = engine_options(config, engine::Purpose::kRun);
   options.max_num_seqs = 1;
-  const auto engine = load_engine(flags.model, options);
-  const size_t num_prompt = prompt.size();
+  const text::Tokenizer tokenizer = load_tokenizer(config);
+  options.tokenizer_eos_ids = eos_ids(tokenizer);
+  Prompt prompt = make_prompt(flags, config, tokenizer);
+  const auto engine = load_engine(config, options, flags.json ? StartLines::kQuiet : StartLines::kPrint);
+  const size_t num_prompt = prompt.ids.size();
   std::signal(SIGINT, on_interrupt);
-  engine::Response response = engine->submit({.prompt = std::move(prompt),
+  const auto started = engine::Clock::now();
+  engine::Response response = engine->submit({.prompt = std::move(prompt.ids),
                                               .max_new_tokens = flags.max_tokens,
                                               .sampling = sampling(flags, engine->info().generation),
                                               .ignore_eos = flags.ignore_eos});
-  const Progress progress = stream(response, tokenizer, /*print=*/!flags.json);
+  const Progress progress = stream(response, started, tokenizer, /*print=*/!flags.json);
   if (progress.last.reason == engine::FinishReason::kError)
     fail(ErrorKind::kEnvironment, "{}", progress.last.error);
   if (flags.json) {
-    std::printf("%s\n", to_json(progress, num_prompt, flags.thinking && !flags.raw).dump(2).c_str());
+    const Split split =
+        flags.raw ? Split{.text = progress.text} : split_reasoning(progress.text, prompt.opens_reasoning);
+    std::printf("%s\n", to_json(progress, num_prompt, split).dump(2).c_str());
   } else {
     std::fprintf(stderr, "\n%s prompt tokens in %s (%.0f tokens/s); %zu answer tokens at %.1f tokens/s; %s\n",
                  format_count(num_prompt).c_str(), format_seconds(progress.ttft_seconds).c_str(),
@@ -183,7 +204,7 @@ int run(RunFlags flags) {
 void add_run(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Answer one prompt, streamed to the terminal");
-  add_model_flags(*command, flags->model);
+  flags->settings.add_to(*command, FlagKind::kModel);
   command->add_option("--prompt", flags->prompt, "The user's message");
   command->add_option("--prompt-file", flags->prompt_file, "The same from a file; - is standard input");
   command->add_option("--prompt-ids", flags->prompt_ids,

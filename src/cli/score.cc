@@ -3,10 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/model_flags.h"
+#include "cli/load.h"
 #include "core/units.h"
 #include "io/safetensors.h"
 
@@ -14,18 +16,18 @@ namespace longspan::cli {
 namespace {
 
 struct ScoreFlags {
-  ModelFlags model;
+  SettingFlags settings;
   std::string prompt_ids;
   std::string prompt_file;
   std::string logits;
   bool json = false;
 };
 
-std::vector<int32_t> score_ids(const ScoreFlags& flags) {
+std::vector<int32_t> score_ids(const ScoreFlags& flags, const io::Config& config) {
   if (flags.prompt_ids.empty() == flags.prompt_file.empty())
     fail(ErrorKind::kInvalid, "need one of --prompt-ids and --prompt-file");
   if (!flags.prompt_ids.empty()) return read_ids(flags.prompt_ids);
-  return load_tokenizer(flags.model).encode(read_text(flags.prompt_file), text::SpecialTokens::kParse);
+  return load_tokenizer(config).encode(read_text(flags.prompt_file), text::SpecialTokens::kParse);
 }
 
 // log(sum(exp(row))) - row[target], in double.
@@ -38,14 +40,25 @@ double negative_log_likelihood(const T* row, Index vocab, int32_t target) {
   return std::log(total) + max - static_cast<double>(static_cast<float>(row[target]));
 }
 
-int score(ScoreFlags flags) {
-  if (flags.json) flags.model.quiet = true;
-  const std::vector<int32_t> ids = score_ids(flags);
+// Before the work, not after it.
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  const bool existed = std::filesystem::exists(path);
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  if (!file) fail(ErrorKind::kInvalid, "--logits: cannot write {}", path);
+  file.close();
+  if (!existed) std::filesystem::remove(path);
+}
+
+int score(const ScoreFlags& flags) {
+  const io::Config config = flags.settings.settings();
+  engine::EngineOptions options = engine_options(config, engine::Purpose::kRun);
+  options.max_num_seqs = 1;
+  check_writable(flags.logits);
+  const std::vector<int32_t> ids = score_ids(flags, config);
   if (ids.size() < 2)
     fail(ErrorKind::kInvalid, "got {} tokens, need at least 2 to score a prediction", ids.size());
-  engine::EngineOptions options = engine_options(flags.model);
-  options.max_num_seqs = 1;
-  const auto engine = load_engine(flags.model, options);
+  const auto engine = load_engine(config, options, flags.json ? StartLines::kQuiet : StartLines::kPrint);
   const Index vocab = engine->info().config.vocab_size;
   const auto num_tokens = static_cast<Index>(ids.size());
   Buffer kept = flags.logits.empty() ? Buffer() : Buffer(DType::kF32, {num_tokens, vocab});
@@ -84,7 +97,7 @@ int score(ScoreFlags flags) {
 void add_score(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ScoreFlags>();
   CLI::App* command = app.add_subcommand("score", "Mean negative log likelihood of a text; its logits");
-  add_model_flags(*command, flags->model);
+  flags->settings.add_to(*command, FlagKind::kModel);
   command->add_option("--prompt-ids", flags->prompt_ids, "Token ids from a file, whitespace between them");
   command->add_option("--prompt-file", flags->prompt_file, "Text from a file; - is standard input");
   command->add_option("--logits", flags->logits,

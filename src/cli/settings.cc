@@ -5,6 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
 
 #include "core/log.h"
 #include "core/units.h"
@@ -16,11 +20,14 @@ namespace {
 struct Flag {
   const char* name;
   std::string_view key;
+  FlagKind kind = FlagKind::kModel;
 };
+using enum FlagKind;
 constexpr Flag kFlags[] = {
     {"--model", "model.model_path"},
     {"--dtype", "model.dtype"},
     {"--quantization", "model.quantization"},
+    {"--random-weights", "model.random_weights"},
     {"--tensor-parallel-size", "model.tensor_parallel_size"},
     {"--max-model-len", "model.max_model_len"},
     {"--gpu-memory-utilization", "model.gpu_memory_utilization"},
@@ -34,11 +41,24 @@ constexpr Flag kFlags[] = {
     {"--kv-cache-dtype", "cache.kv_cache_dtype"},
     {"--enable-prefix-caching,!--no-enable-prefix-caching", "cache.enable_prefix_caching"},
     {"--max-num-batched-tokens", "graph.max_num_batched_tokens"},
-    {"--enable-chunked-prefill", "graph.chunked_prefill"},
+    {"--enable-chunked-prefill,!--no-enable-chunked-prefill", "graph.chunked_prefill"},
     {"--enforce-eager", "graph.enforce_eager"},
     {"--device", "engine.device"},
     {"--threads", "engine.threads"},
-    {"--max-num-seqs", "engine.max_num_seqs"},
+    {"--memory", "engine.memory"},
+    {"--max-num-seqs", "engine.max_num_seqs", kRequests},
+    {"--max-waiting", "engine.max_waiting", kRequests},
+    {"--max-decode-stall-ms", "engine.max_decode_stall_ms", kRequests},
+    {"--host", "server.host", kServer},
+    {"--port", "server.port", kServer},
+    {"--api-key", "server.api_key", kServer},
+    {"--allow-no-key", "server.allow_no_key", kServer},
+    {"--served-model-name", "server.served_model_name", kServer},
+    {"--any-model-name", "server.any_model_name", kServer},
+    {"--sse-keepalive-seconds", "server.sse_keepalive_seconds", kServer},
+    {"--shutdown-timeout-seconds", "server.shutdown_timeout_seconds", kServer},
+    {"--metrics-compat", "server.metrics_compat", kServer},
+    {"--enable-log-requests,!--disable-log-requests", "server.log_requests", kServer},
 };
 
 const io::ConfigKey& key_of(std::string_view name) {
@@ -67,12 +87,29 @@ void expect_word(const io::Config& config, std::string_view key,
        fmt::join(words, ", "));
 }
 
+template <class T>
+T in_range(const io::Config& config, std::string_view key, T value, T min, T max) {
+  if (!(value >= min && value <= max))
+    fail(ErrorKind::kInvalid, "{}: got {}, need {} to {}", where(config, key), value, min, max);
+  return value;
+}
+
 // An integer that must fit in 32 bits; the engine checks its range.
 int32_t int32_of(const io::Config& config, std::string_view key) {
-  const int64_t value = config.integer(key);
-  if (value != static_cast<int32_t>(value))
-    fail(ErrorKind::kInvalid, "{}: got {}, need a 32-bit number", where(config, key), value);
-  return static_cast<int32_t>(value);
+  return static_cast<int32_t>(in_range<int64_t>(config, key, config.integer(key),
+                                                std::numeric_limits<int32_t>::min(),
+                                                std::numeric_limits<int32_t>::max()));
+}
+
+// "64GiB"; 0 where nothing is said.
+size_t size_of(const io::Config& config, std::string_view key) {
+  const std::string& text = config.string(key);
+  if (text.empty()) return 0;
+  try {
+    return parse_bytes(text);
+  } catch (const Error& error) {
+    fail(error.kind, "{}: {}", where(config, key), error.what());
+  }
 }
 
 engine::DispatchConfig dispatch(const io::Config& config) {
@@ -92,6 +129,10 @@ engine::DispatchConfig dispatch(const io::Config& config) {
       .vendor_prefill_min_q = config.integer("dispatch.vendor_prefill_min_q"),
       .vendor_prefill_max_q = config.integer("dispatch.vendor_prefill_max_q"),
       .vendor_prefill_require_single_seq = config.boolean("dispatch.vendor_prefill_require_single_seq"),
+      .vendor_prefill_page_multiple =
+          in_range<int64_t>(config, "dispatch.vendor_prefill_page_multiple",
+                            config.integer("dispatch.vendor_prefill_page_multiple"), 1, 1 << 20),
+      .vendor_prefill_dtype = dtype_from_name(config.string("dispatch.vendor_prefill_dtype")),
       .page_contiguous_decode = config.string("dispatch.decode_path") == "page_contiguous"};
   if (const int64_t head_dim = config.integer("attention.head_size"))
     dispatch.vendor_prefill_head_dim = head_dim;
@@ -108,10 +149,9 @@ std::optional<DType> kv_dtype(const io::Config& config) {
 // What only a device has: refused where the answer would depend on it, else named, so that nobody waits for
 // an effect.
 void check_device_settings(const io::Config& config) {
-  for (const char* key :
-       {"model.gpu_memory_utilization", "prefill.enable_dequant_prefill", "prefill.dequant_workspace_qkv_mib",
-        "prefill.dequant_workspace_gate_up_mib", "prefill.dequant_workspace_down_mib", "graph.enforce_eager",
-        "graph.hip_graph_mode"})
+  for (const char* key : {"prefill.enable_dequant_prefill", "prefill.dequant_workspace_qkv_mib",
+                          "prefill.dequant_workspace_gate_up_mib", "prefill.dequant_workspace_down_mib",
+                          "graph.enforce_eager", "graph.hip_graph_mode"})
     if (!config.is_default(key))
       log(LogLevel::kInfo, "{}: has no effect on the cpu device", where(config, key));
   if (!config.boolean("graph.chunked_prefill"))
@@ -126,36 +166,82 @@ void check_device_settings(const io::Config& config) {
            "the cpu device chooses the segments by context length");
 }
 
+uint64_t seed_of(const io::Config& config) {
+  const std::string& text = config.string("model.random_weights");
+  uint64_t seed = 0;
+  const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (status != std::errc() || rest != text.data() + text.size())
+    fail(ErrorKind::kInvalid, "{}: got '{}', need a number", where(config, "model.random_weights"), text);
+  return seed;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string directory_name(std::filesystem::path path) {
+  path = std::filesystem::weakly_canonical(path);
+  return std::filesystem::is_directory(path) ? path.filename().string()
+                                             : path.parent_path().filename().string();
+}
+
+// Those between the commas.
+std::vector<std::string> names_of(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    if (end > at) names.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
 }  // namespace
 
-void SettingFlags::add_to(CLI::App& command, const std::vector<std::string>& sections) {
+void SettingFlags::add_to(CLI::App& command, FlagKind kind) {
   command.add_option("--config", config_file_, "config.toml; flags and LONGSPAN_* variables win over it");
   for (const Flag& flag : kFlags) {
+    if (flag.kind > kind) continue;
     const io::ConfigKey& key = key_of(flag.key);
-    const std::string section(flag.key.substr(0, flag.key.find('.')));
-    if (std::find(sections.begin(), sections.end(), section) == sections.end()) continue;
     const std::string name = std::string(flag.name).substr(0, std::string(flag.name).find(','));
-    const auto remember = [this, name, setting = std::string(flag.key)](const std::string& value) {
-      given_.push_back({setting, value, name});
+    const auto remember = [this, setting = std::string(flag.key)](const std::string& value,
+                                                                  const std::string& as) {
+      given_.push_back({setting, value, as});
     };
-    if (key.kind == io::ConfigKind::kBool)
-      command.add_flag_function(
-          flag.name, [remember](int64_t count) { remember(count > 0 ? "true" : "false"); },
-          std::string(key.doc));
-    else
-      command.add_option_function<std::string>(flag.name, remember, std::string(key.doc));
+    const std::string doc =
+        key.default_value.empty() ? std::string(key.doc) : fmt::format("{} [{}]", key.doc, key.default_value);
+    if (key.kind == io::ConfigKind::kBool) {
+      const std::string negation = std::string(flag.name).substr(std::string(flag.name).find('!') + 1);
+      const auto flip = [=](int64_t count) {
+        count > 0 ? remember("true", name) : remember("false", negation);
+      };
+      command.add_flag_function(flag.name, flip, doc);
+    } else if (flag.key == "server.served_model_name") {  // as elsewhere: several words after one flag
+      const auto join = [=](const std::vector<std::string>& names) {
+        remember(fmt::format("{}", fmt::join(names, ",")), name);
+      };
+      command.add_option_function<std::vector<std::string>>(flag.name, join, doc);
+    } else {
+      const auto set = [=](const std::string& value) { remember(value, name); };
+      command.add_option_function<std::string>(flag.name, set, doc);
+    }
   }
 }
 
 io::Config SettingFlags::settings() const {
   io::Config config;
   if (!config_file_.empty()) config.load_file(config_file_);
+  // The short name of LONGSPAN_SERVER_API_KEY, which units and containers use.
+  if (const char* key = std::getenv("LONGSPAN_API_KEY"))
+    config.set("server.api_key", key, "LONGSPAN_API_KEY");
   config.load_environment(environ);
   for (const Given& given : given_) config.set(given.key, given.value, given.flag);
   return config;
 }
 
 engine::EngineOptions engine_options(const io::Config& config, engine::Purpose purpose) {
+  if (config.string("model.model_path").empty())
+    fail(ErrorKind::kInvalid, "no model: need --model, or model.model_path in --config");
   engine::EngineOptions options{.model = config.string("model.model_path"),
                                 .num_threads = int32_of(config, "engine.threads"),
                                 .max_model_len = config.integer("model.max_model_len"),
@@ -165,6 +251,9 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
                                 .max_waiting = config.integer("engine.max_waiting"),
                                 .tensor_parallel = config.integer("model.tensor_parallel_size"),
                                 .kv_dtype = kv_dtype(config),
+                                .memory_share = config.number("model.gpu_memory_utilization"),
+                                .memory_bytes = size_of(config, "engine.memory"),
+                                .cache_bytes = size_of(config, "cache.memory"),
                                 .pages = {.alignment = config.integer("cache.alignment_tokens"),
                                           .block_size = config.integer("cache.block_size"),
                                           .layout = cache::layout_from_name(config.string("cache.layout")),
@@ -177,9 +266,34 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
   expect_word(config, "engine.device", std::array<std::string_view, 2>{"cpu", "reference"});
   if (device == "reference") options.device = engine::DeviceKind::kReference;
   if (config.string("model.dtype") != "auto") options.dtype = dtype_from_name(config.string("model.dtype"));
-  if (!config.string("cache.memory").empty())
-    options.cache_bytes = parse_bytes(config.string("cache.memory"));
+  if (!config.string("model.random_weights").empty()) options.random_seed = seed_of(config);
   if (purpose == engine::Purpose::kRun) check_device_settings(config);
+  return options;
+}
+
+server::ServerOptions server_options(const io::Config& config) {
+  constexpr double kDay = 86400;
+  expect_word(config, "server.metrics_compat", std::array<std::string_view, 2>{"none", "vllm"});
+  const auto seconds = [&](std::string_view key, double min) {
+    return in_range(config, key, config.number(key), min, kDay);
+  };
+  server::ServerOptions options{.host = config.string("server.host"),
+                                .port = static_cast<int>(in_range<int64_t>(
+                                    config, "server.port", config.integer("server.port"), 0, 65535)),
+                                .api_key = config.string("server.api_key"),
+                                .model_names = names_of(config.string("server.served_model_name")),
+                                .strict_model_name = !config.boolean("server.any_model_name"),
+                                .keepalive_seconds = seconds("server.sse_keepalive_seconds", 0),
+                                .shutdown_timeout_seconds = seconds("server.shutdown_timeout_seconds", 0),
+                                .stall_seconds = seconds("engine.rpc_timeout_seconds", 1),
+                                .log_requests = config.boolean("server.log_requests"),
+                                .vllm_metrics = config.string("server.metrics_compat") == "vllm",
+                                .version = LONGSPAN_VERSION};
+  if (options.model_names.empty()) options.model_names = {directory_name(config.string("model.model_path"))};
+  if (!is_loopback(options.host) && options.api_key.empty() && !config.boolean("server.allow_no_key"))
+    fail(ErrorKind::kInvalid,
+         "{}: {} can be reached from other machines: need an api_key (--api-key) or --allow-no-key",
+         where(config, "server.host"), options.host);
   return options;
 }
 

@@ -1,5 +1,5 @@
-// From the settings of config.toml to the engine's options. Every setting has its effect here or is refused
-// with the reason.
+// From flags, LONGSPAN_* variables and config.toml to options: the one way to them for every command. Every
+// setting has its effect here or is refused with the reason.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "engine/plan.h"
 #include "io/config.h"
+#include "server/server.h"
 
 namespace CLI {
 class App;
@@ -14,12 +15,19 @@ class App;
 
 namespace longspan::cli {
 
+// Whom a flag is for: a command takes those of its own kind and of the kinds before it.
+enum class FlagKind : uint8_t {
+  kModel,     // whoever runs a model
+  kRequests,  // whoever runs, or plans for, many requests at once
+  kServer,
+};
+
 // --config and the flags that stand for settings. Flags are remembered while the command line is parsed;
 // settings() then reads the file and the environment, and lets the flags win.
 class SettingFlags final {
  public:
-  // Adds --config and every flag of the table in settings.cc whose setting starts with one of the sections.
-  void add_to(CLI::App& command, const std::vector<std::string>& sections);
+  void add_to(CLI::App& command, FlagKind kind);
+  // Throws kInvalid naming file, variable or flag; kNotFound.
   io::Config settings() const;
 
  private:
@@ -35,6 +43,8 @@ class SettingFlags final {
 // Throws kInvalid or kUnsupported naming the setting and its source. kExplain also takes what only other
 // machines run.
 engine::EngineOptions engine_options(const io::Config& config, engine::Purpose purpose);
+// Throws kInvalid; so does an address that others can reach without a key.
+server::ServerOptions server_options(const io::Config& config);
 
 // The settings that only expect something of the model (heads, sizes, no sliding window). Throws kInvalid:
 // got and need.

@@ -65,6 +65,7 @@ struct Engine::Inbox {
 
 Engine::Engine(const EngineOptions& options)
     : options_(options), info_(make_plan(options, Purpose::kRun)), inbox_(std::make_shared<Inbox>()) {
+  check_weights(options);
   make_ops(options);
   if (options.on_plan) options.on_plan(info_);
   load_weights(options);

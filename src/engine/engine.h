@@ -72,6 +72,7 @@ class Engine final {
   // What other threads hand to the engine thread; defined in engine.cc.
   struct Inbox;
 
+  void check_weights(const EngineOptions& options);
   void make_ops(const EngineOptions& options);
   void load_weights(const EngineOptions& options);
   void make_step_state(const EngineOptions& options);

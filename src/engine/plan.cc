@@ -67,6 +67,8 @@ void check(const EngineOptions& options) {
   in_range("max_waiting", options.max_waiting, 1, kMaxWaiting);
   in_range("threads", options.num_threads, 0, kMaxThreads);
   if (options.max_model_len != 0) in_range("max_model_len", options.max_model_len, 2, INT32_MAX);
+  if (!(options.memory_share >= 0 && options.memory_share <= 1))
+    fail(ErrorKind::kInvalid, "gpu_memory_utilization: got {}, need 0 to 1", options.memory_share);
   if (!(options.max_decode_stall_ms >= 0))
     fail(ErrorKind::kInvalid, "max_decode_stall_ms: got {}, need 0 or more", options.max_decode_stall_ms);
 }
@@ -80,6 +82,16 @@ void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info
          dtype_name(info.page_plan.kv_dtype), dtype_name(info.dtype));
 }
 
+// What the budget leaves beside weights and workspace; INT64_MAX in an explanation without a budget.
+int64_t room_for_cache(const EngineOptions& options, Purpose purpose, size_t others) {
+  const auto left = [&](size_t bytes) { return static_cast<int64_t>(bytes - std::min(bytes, others)); };
+  if (options.memory_bytes > 0) return left(options.memory_bytes);
+  if (purpose == Purpose::kExplain) return INT64_MAX;  // of whatever machine
+  const size_t available = available_memory_bytes();
+  if (options.memory_share == 0) return left(available) / 2;
+  return left(static_cast<size_t>(options.memory_share * static_cast<double>(available)));
+}
+
 // Pages and state slots of the budget, and the context length that fits.
 void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info) {
   const int64_t native = info.config.max_position_embeddings;
@@ -89,15 +101,8 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
   info.max_model_len = options.max_model_len > 0 ? options.max_model_len : native;
   const int64_t wanted = wanted_cache_bytes(info.page_plan, info.max_model_len, options.max_num_seqs);
   const size_t others = info.weight_bytes + info.workspace_bytes;
-  int64_t room = wanted;  // an explanation without a budget: as much as is wanted
-  if (options.memory_bytes > 0) {
-    room = static_cast<int64_t>(options.memory_bytes - std::min(options.memory_bytes, others));
-  } else if (purpose == Purpose::kRun) {
-    const size_t available = available_memory_bytes();
-    room = static_cast<int64_t>((available - std::min(available, others)) / 2);
-  }
-  const int64_t budget =
-      options.cache_bytes > 0 ? static_cast<int64_t>(options.cache_bytes) : std::min(wanted, room);
+  const int64_t budget = options.cache_bytes > 0 ? static_cast<int64_t>(options.cache_bytes)
+                                                 : std::min(wanted, room_for_cache(options, purpose, others));
   const auto plan = [&] {
     return cache::plan_memory(info.page_plan, budget, info.max_model_len, options.max_num_seqs,
                               num_checkpoints(info.page_plan, options.max_num_seqs));

@@ -37,8 +37,11 @@ struct EngineOptions {
   int64_t max_waiting = 256;              // requests that may queue
   int64_t tensor_parallel = 1;            // ranks; planning knows more than one, this build runs one
   std::optional<DType> kv_dtype;          // of K and V in the cache; none: the products' dtype
-  size_t memory_bytes = 0;  // budget of weights, workspace and cache; 0: what the machine has free
-  size_t cache_bytes = 0;   // 0: what max_num_seqs need, at most half of the free memory
+  // Budget of weights, workspace and cache: bytes, else a share of the free memory, else (both 0) what the
+  // weights take and half of what they leave.
+  double memory_share = 0;
+  size_t memory_bytes = 0;
+  size_t cache_bytes = 0;                        // 0: what max_num_seqs need, within the budget
   cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
   DispatchConfig dispatch;
   std::function<void(const EngineInfo& info)>

@@ -1,6 +1,9 @@
 // What happens between the plan and the engine thread: weights, the memory of a step, one warm-up request.
+#include <algorithm>
+
 #include "core/log.h"
 #include "engine/engine.h"
+#include "io/weight_layout.h"
 #include "ops/cpu/backend.h"
 #include "ops/reference/backend.h"
 
@@ -16,7 +19,31 @@ cache::CacheCapacity capacity_of(const cache::MemoryPlan& memory) {
   return {.num_pages = memory.num_pages, .num_state_slots = memory.num_state_slots};
 }
 
+// Packed or scaled weights, whatever config.json says of them.
+bool is_quantised(const io::TensorStore& store, const std::string& name) {
+  return name.ends_with(".qweight") || name.ends_with(".weight_packed") || name.ends_with(".weight_scale") ||
+         name.ends_with(".weight_scale_inv") || store.info(name).dtype == DType::kF8E4M3;
+}
+
+void refuse_quantised(const io::ModelConfig& config, const io::TensorStore& store) {
+  const std::vector<std::string> names = io::detect_weight_layout(store, config).text;
+  const auto of_linear = [&](const std::string& name) { return is_quantised(store, name); };
+  const auto first = std::find_if(names.begin(), names.end(), of_linear);
+  if (first == names.end()) return;
+  const io::QuantConfig& quant = config.quantization;
+  fail(ErrorKind::kUnsupported,
+       "quantised weights: {} tensors of them, the first is {}; {}: this build reads bfloat16, float16 and "
+       "float32",
+       std::count_if(names.begin(), names.end(), of_linear), io::to_string(store.info(*first)),
+       quant.quantised() ? fmt::format("{} says {}", quant.source, quant.method_name)
+                         : std::string("config.json says nothing of it"));
+}
+
 }  // namespace
+
+void Engine::check_weights(const EngineOptions& options) {
+  if (!options.random_seed) refuse_quantised(info_.config, io::TensorStore(options.model));
+}
 
 void Engine::make_ops(const EngineOptions& options) {
   ops_ = std::make_unique<ops::Ops>(make_backend(options));

@@ -60,6 +60,7 @@ RunningRequest::~RunningRequest() {
   if (const auto first = generation_.first_token_time())
     end_.ttft_seconds = seconds_between(origin_.arrived, *first);
   metrics_.record(end_);
+  if (!origin_.log_end) return;
   const Usage& usage = end_.usage;
   const double decode_seconds = end_.total_seconds - std::max(end_.ttft_seconds, 0.0);
   log(LogLevel::kInfo,

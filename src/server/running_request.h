@@ -44,6 +44,7 @@ class RunningRequest final {
     std::string id;
     std::string route;
     engine::Clock::time_point arrived;
+    bool log_end = true;  // a line when it ends; without prompt and answer
   };
   RunningRequest(RequestList& list, Metrics& metrics, Origin origin, engine::Engine& engine,
                  const text::Tokenizer& tokenizer, const GenerationRequest& request);

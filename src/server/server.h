@@ -27,6 +27,7 @@ struct ServerOptions {
   double shutdown_timeout_seconds = 30;  // that running requests get after stop()
   int32_t max_choices = 64;              // choices of one request: prompts times n
   double stall_seconds = 300;            // a step of the engine that takes longer turns /health red
+  bool log_requests = true;              // a line for each request that ended
   bool vllm_metrics = false;             // /metrics has vllm:* aliases for existing dashboards
   std::string version;
   HttpLimits http;

@@ -101,7 +101,10 @@ std::shared_ptr<RunningRequest> start_generation(Service& service, const HttpReq
   try {
     return std::make_shared<RunningRequest>(
         service.running, service.metrics,
-        RunningRequest::Origin{.id = origin.id, .route = origin.path, .arrived = origin.arrived},
+        RunningRequest::Origin{.id = origin.id,
+                               .route = origin.path,
+                               .arrived = origin.arrived,
+                               .log_end = service.options.log_requests},
         service.engine, service.tokenizer, request);
   } catch (const Error& error) {
     if (error.kind == ErrorKind::kExhausted) service.metrics.record_refusal();

@@ -123,6 +123,17 @@ TEST_F(BadInput, NanWeightsAreNamed) {
   expect_refused(run("--prompt x"), {"model.layers.1.mlp.down_proj.weight", "77", "not finite"});
 }
 
+// What the tensors are is told before anything that would be said of a model that runs.
+TEST_F(BadInput, QuantisedWeightsAreRefusedBeforeTheStartLines) {
+  for (const char* method : {"awq_g128", "gptq_g128_sym", "ct_g128_sym", "fp8_block128"}) {
+    const std::string model = std::string(LONGSPAN_SOURCE_DIR "/tests/fixtures/quant_") + method;
+    write("ids.txt", "1 2 3");
+    const std::string command = "score --model " + model + " --prompt-ids " + (dir_ / "ids.txt").string();
+    expect_refused(command, {"quantised", "model.layers.0.linear_attn.in_proj_qkv", "says"});
+    EXPECT_EQ(longspan(command).out.find("page "), std::string::npos) << method;
+  }
+}
+
 TEST_F(BadInput, Config) {
   write("config.json", "{");
   expect_refused(run("--prompt x"), {"config.json"});
@@ -169,6 +180,10 @@ TEST_F(BadInput, Prompts) {
   write("ids.txt", "7");
   expect_refused(std::string("score ") + kTiny + "--prompt-ids " + (dir_ / "ids.txt").string(),
                  {"1 tokens", "2"});
+  write("ids.txt", "7 8 9");
+  expect_refused(std::string("score ") + kTiny + "--logits /nonexistent/logits.safetensors --prompt-ids " +
+                     (dir_ / "ids.txt").string(),
+                 {"--logits", "/nonexistent/logits.safetensors"});
 }
 
 TEST_F(BadInput, ADirectoryIsNoText) {
@@ -192,7 +207,7 @@ TEST_F(BadInput, Flags) {
       << "the model was loaded first";
   expect_refused(std::string("run ") + kTiny + "--prompt x --top-p 0", {"top_p"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --max-tokens 0", {"--max-tokens"});
-  expect_refused(std::string("run ") + kTiny + "--prompt x --threads -1", {"--threads"});
+  expect_refused(std::string("run ") + kTiny + "--prompt x --threads -1", {"threads", "-1"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --max-model-len 100000000",
                  {"max_model_len", "65536"});
   expect_refused(std::string("run ") + kTiny + "--prompt x --cache-memory 12parsecs", {"12parsecs"});
