@@ -268,9 +268,12 @@ void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs
 
 void Engine::sample_row(const schedule::PlannedSeq& seq, Live& live, const TensorView& logits) {
   static const std::vector<int32_t> kNone;
-  const bool too_short = live.sampler.num_accepted() < live.request.sampling.min_tokens;
-  SampledToken token =
-      sampler_->sample(logits, live.request.sampling, live.sampler, too_short ? live.stop_ids : kNone);
+  std::span<const uint64_t> allowed;
+  if (live.request.allowed_tokens) allowed = live.request.allowed_tokens(live.sampler.last_accepted());
+  const bool too_short =
+      allowed.empty() && live.sampler.num_accepted() < live.request.sampling.min_tokens;
+  SampledToken token = sampler_->sample(logits, live.request.sampling, live.sampler,
+                                        {.ruled_out = too_short ? live.stop_ids : kNone, .allowed = allowed});
   if (!token.finite) {
     ++num_non_finite_;
     sampled_.push_back({seq.id, 0, true});

@@ -66,6 +66,7 @@ SamplerState::SamplerState(const SamplingParams& params, const std::vector<int32
 
 void SamplerState::accept(int32_t token) {
   ++num_accepted_;
+  last_accepted_ = token;
   if (!counts_.empty()) ++counts_[static_cast<size_t>(token)];
 }
 
@@ -75,7 +76,8 @@ Sampler::Sampler(int64_t vocab_size)
 }
 
 SampledToken Sampler::sample(const TensorView& logits, const SamplingParams& params,
-                             const SamplerState& state, const std::vector<int32_t>& ruled_out) {
+                             const SamplerState& state, const Choice& choice) {
+  CHECK(choice.allowed.empty() || choice.allowed.size() * 64 >= raw_.size());
   CHECK(logits.num_elements() == static_cast<Index>(raw_.size()));
   dispatch_dtype(logits.dtype, [&]<class T>() {
     const T* from = logits.as<T>();
@@ -88,8 +90,9 @@ SampledToken Sampler::sample(const TensorView& logits, const SamplingParams& par
   sampled.finite = !std::isnan(total) && std::isfinite(max);
   if (!sampled.finite) return sampled;
 
-  const bool plain = params.logit_bias.empty() && !state.penalised() && ruled_out.empty();
-  if (!plain) adjust(params, state, ruled_out);
+  const bool plain =
+      params.logit_bias.empty() && !state.penalised() && choice.ruled_out.empty() && choice.allowed.empty();
+  if (!plain) adjust(params, state, choice);
   const std::vector<float>& from = plain ? raw_ : adjusted_;
   if (params.greedy()) {
     sampled.token = static_cast<int32_t>(std::max_element(from.begin(), from.end()) - from.begin());
@@ -103,8 +106,7 @@ SampledToken Sampler::sample(const TensorView& logits, const SamplingParams& par
   return sampled;
 }
 
-void Sampler::adjust(const SamplingParams& params, const SamplerState& state,
-                     const std::vector<int32_t>& ruled_out) {
+void Sampler::adjust(const SamplingParams& params, const SamplerState& state, const Choice& choice) {
   adjusted_ = raw_;
   for (const auto& [token, bias] : params.logit_bias) adjusted_[static_cast<size_t>(token)] += bias;
   if (state.penalised())
@@ -119,7 +121,10 @@ void Sampler::adjust(const SamplingParams& params, const SamplerState& state,
         logit -= static_cast<float>(params.presence_penalty +
                                     params.frequency_penalty * static_cast<double>(count));
     }
-  for (int32_t token : ruled_out) adjusted_[static_cast<size_t>(token)] = kNever;
+  for (int32_t token : choice.ruled_out) adjusted_[static_cast<size_t>(token)] = kNever;
+  if (choice.allowed.empty()) return;
+  for (size_t i = 0; i < adjusted_.size(); ++i)
+    if ((choice.allowed[i / 64] >> (i % 64) & 1) == 0) adjusted_[i] = kNever;
 }
 
 int32_t Sampler::draw(const SamplingParams& params, const SamplerState& state) {

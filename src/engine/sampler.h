@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,7 @@ class SamplerState {
   void accept(int32_t token);  // the answer grew by this token
   uint64_t seed() const { return seed_; }
   int64_t num_accepted() const { return num_accepted_; }
+  int32_t last_accepted() const { return last_accepted_; }  // -1: none yet
   bool in_prompt(int64_t token) const {
     return !in_prompt_.empty() && in_prompt_[static_cast<size_t>(token)] != 0;
   }
@@ -68,19 +70,25 @@ class SamplerState {
  private:
   uint64_t seed_ = 0;
   int64_t num_accepted_ = 0;
+  int32_t last_accepted_ = -1;
   std::vector<uint8_t> in_prompt_;  // [vocab] or empty
   std::vector<int32_t> counts_;     // [vocab] of the answer, or empty
 };
 
-// Order of work: bias, penalties, ruled-out tokens, temperature, top-k, top-p, min-p, draw.
+// Order of work: bias, penalties, tokens that may not be chosen, temperature, top-k, top-p, min-p, draw.
 class Sampler {
  public:
   explicit Sampler(int64_t vocab_size);
 
-  // logits T [vocab]; `ruled_out` are tokens that must not be chosen now. Ties go to the lowest id. Allocates
-  // only for `top`.
+  // Tokens that may be chosen: all but `ruled_out`, and of `allowed`, bits [ceil(vocab / 64)], where it is
+  // not empty. At least one must be left.
+  struct Choice {
+    const std::vector<int32_t>& ruled_out;
+    std::span<const uint64_t> allowed = {};
+  };
+  // logits T [vocab]. Ties go to the lowest id. Allocates only for `top`.
   SampledToken sample(const TensorView& logits, const SamplingParams& params, const SamplerState& state,
-                      const std::vector<int32_t>& ruled_out);
+                      const Choice& choice);
 
  private:
   struct Candidate {
@@ -88,7 +96,7 @@ class Sampler {
     int32_t token;
   };
 
-  void adjust(const SamplingParams& params, const SamplerState& state, const std::vector<int32_t>& ruled_out);
+  void adjust(const SamplingParams& params, const SamplerState& state, const Choice& choice);
   int32_t draw(const SamplingParams& params, const SamplerState& state);
   void report(const SamplingParams& params, SampledToken& sampled) const;
 

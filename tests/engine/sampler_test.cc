@@ -18,7 +18,7 @@ class SamplerTest : public ::testing::Test {
     for (int32_t token : answer) state.accept(token);
     Sampler sampler(static_cast<int64_t>(logits.size()));
     last_ = sampler.sample(TensorView(logits.data(), DType::kF32, {static_cast<Index>(logits.size())}),
-                           params, state, ruled_out);
+                           params, state, {.ruled_out = ruled_out, .allowed = allowed_});
     return last_.token;
   }
   // How often each token comes out over many seeds.
@@ -33,6 +33,7 @@ class SamplerTest : public ::testing::Test {
   }
 
   SampledToken last_;
+  std::vector<uint64_t> allowed_ = {};  // bits, or empty
 };
 
 TEST_F(SamplerTest, GreedyTakesTheBestAndTheLowestIdOfATie) {
@@ -54,6 +55,19 @@ TEST_F(SamplerTest, ParametersOutOfRangeAreRefused) {
         SamplingParams{.num_logprobs = kMaxLogprobs + 1}})
     EXPECT_THROW(validate(params), Error);
   EXPECT_NO_THROW(validate({}));
+}
+
+TEST_F(SamplerTest, OnlyAllowedTokensAreChosen) {
+  allowed_ = {0b0101};
+  EXPECT_EQ(sample({1, 3, 2, 9}, {}), 2);
+  EXPECT_EQ(sample({1, 3, 2, 9}, {.logit_bias = {{3, 100.0f}}}), 2);
+  for (const auto& [token, share] : frequencies({1, 9, 1, 9}, {.temperature = 1}, 1000)) {
+    EXPECT_TRUE(token == 0 || token == 2) << token;
+    EXPECT_NEAR(share, 0.5, 0.1);
+  }
+  allowed_ = std::vector<uint64_t>(3);
+  allowed_[2] = uint64_t{1} << 2;
+  EXPECT_EQ(sample(std::vector<float>(140, 1), {.temperature = 5}), 130);
 }
 
 TEST_F(SamplerTest, DrawsFollowTheSoftmax) {
