@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "server/http_client.h"

@@ -19,6 +19,15 @@ Json plan_json(const engine::EngineInfo& info) {
           {"derivation", plan.derivation}};
 }
 
+// What recurrent states take: slots of their own in the split layout, else pages of the pool.
+Json state_json(const engine::EngineInfo& info, const engine::EngineStatus& status) {
+  const int32_t in_use = status.schedule.num_running * info.page_plan.num_state_groups();
+  return {{"slots", info.memory.num_state_slots},
+          {"used", in_use + status.prefix.num_states * info.page_plan.num_state_groups()},
+          {"checkpoints", status.prefix.num_states},
+          {"bytes", info.page_plan.state.size_bytes}};
+}
+
 Json dispatch_json(const engine::DispatchCounters& counters) {
   Json hits = Json::object();
   for (size_t i = 0; i < engine::kNumPaths; ++i)
@@ -61,6 +70,9 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
               {"max_model_len", info.max_model_len},
               {"healthy", status.healthy},
               {"draining", service.draining.load()},
+              {"limits",
+               {{"keepalive_seconds", service.options.keepalive_seconds},
+                {"stall_seconds", service.options.stall_seconds}}},
               {"step_seconds", status.stalled_seconds},
               {"plan", plan_json(info)},
               {"pages",
@@ -70,6 +82,7 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
                 {"max_used", status.pages.max_used},
                 {"cache_bytes", info.cache_bytes},
                 {"cache_tokens", info.memory.num_tokens}}},
+              {"state", state_json(info, status)},
               {"queue",
                {{"running", status.schedule.num_running},
                 {"waiting", status.schedule.num_waiting + status.num_inbox},

@@ -12,6 +12,7 @@
 #include "server/openai_completions.h"
 #include "server/openai_responses.h"
 #include "server/operation_routes.h"
+#include "server/page_routes.h"
 #include "server/service.h"
 
 namespace longspan::server {
@@ -38,6 +39,8 @@ std::vector<Route> make_routes(Service& service) {
   };
   // clang-format off
   return {
+      route("GET", "/", show_page, Access::kOpen),
+      route("GET", "/page/{}", show_page_file, Access::kOpen),
       route("GET", "/health", health, Access::kOpen),
       route("GET", "/ready", ready),
       route("GET", "/version", show_version),
