@@ -18,9 +18,11 @@
 namespace longspan::bench {
 namespace {
 
-constexpr int kRounds = 3;          // after one warm-up of the same shape
-constexpr int64_t kDecoded = 48;    // tokens a decode measurement is made of
-constexpr double kPeakSeconds = 2;  // of each yardstick shape
+constexpr int kPrefillRounds = 7;  // after one warm-up of the same shape
+constexpr int kDecodeRounds = 3;
+constexpr int64_t kDecoded = 48;        // tokens a decode measurement is made of
+constexpr double kSearchSeconds = 0.3;  // of each yardstick shape, to find the fastest
+constexpr double kPeakSeconds = 0.7;    // of that one, before and after each prompt
 
 // Flops of the products of one prompt: projections, scores and weighted sums (causal half), and the chunked
 // delta rule.
@@ -81,55 +83,83 @@ Run run(engine::Engine& engine, int64_t num_prompt, int64_t num_new) {
           .decode_token = gaps.empty() ? 0 : gaps[gaps.size() / 2]};
 }
 
-// The best the yardstick reaches on the projections' shapes: flop/s.
-double yardstick_peak(const io::ModelConfig& config, Index num_rows) {
+struct Shape {
+  Index m = 0, n = 0, k = 0;
+};
+
+// flop/s of the yardstick on one shape; 0 without a yardstick.
+double yardstick_rate(const Shape& shape, double seconds_spent) {
+  const double seconds = yardstick_seconds(shape.m, shape.n, shape.k, /*num_weights=*/1, seconds_spent);
+  return seconds > 0 ? 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+                           static_cast<double>(shape.k) / seconds
+                     : 0;
+}
+
+// Of the projections' shapes, the one the yardstick is fastest on.
+Shape yardstick_best(const io::ModelConfig& config, Index num_rows) {
   const std::pair<Index, Index> shapes[] = {
       {2 * config.intermediate_size, config.hidden_size},
       {config.hidden_size, config.intermediate_size},
       {config.conv_channels() + config.linear_value_width(), config.hidden_size},
       {config.hidden_size, config.q_width()}};
-  double best = 0;
+  Shape best;
+  double best_rate = -1;
   for (const auto& [n, k] : shapes)
     for (Index m : {num_rows, Index{512}, Index{128}}) {
       if (n == 0) continue;
-      const double seconds = yardstick_seconds(m, n, k, /*num_weights=*/1, kPeakSeconds);
-      if (seconds > 0)
-        best = std::max(
-            best, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds);
+      const Shape shape{m, n, k};
+      const double rate = yardstick_rate(shape, kSearchSeconds);
+      if (rate > best_rate) best = shape;
+      best_rate = std::max(rate, best_rate);
     }
   return best;
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The machine is shared and its speed drifts within seconds, so each prompt stands between two measurements
+// of the yardstick (A/B/A) and is compared with the faster one.
 void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
   const io::ModelConfig& config = engine.info().config;
-  const double peak_before = yardstick_peak(config, num_tokens);
+  const PrefillFlops flops = prefill_flops(config, static_cast<double>(num_tokens));
+  const Shape best = yardstick_best(config, num_tokens);
   run(engine, num_tokens, 1);  // warm-up of the same shape
   std::vector<double> seconds;
-  for (int i = 0; i < kRounds; ++i) seconds.push_back(run(engine, num_tokens, 1).ttft);
-  const double peak = std::max(peak_before, yardstick_peak(config, num_tokens));
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  const PrefillFlops flops = prefill_flops(config, static_cast<double>(num_tokens));
+  std::vector<double> peaks;
+  std::vector<double> shares;
+  double peak_before = yardstick_rate(best, kPeakSeconds);
+  for (int i = 0; i < kPrefillRounds; ++i) {
+    seconds.push_back(run(engine, num_tokens, 1).ttft);
+    const double peak_after = yardstick_rate(best, kPeakSeconds);
+    peaks.push_back(std::max(peak_before, peak_after));
+    shares.push_back(peaks.back() > 0 ? flops.total() / seconds.back() / peaks.back() : 0);
+    peak_before = peak_after;
+  }
+  const auto [fastest, slowest] = std::minmax_element(seconds.begin(), seconds.end());
   fmt::print(
       "prefill {:>6} tokens  {:.3f} s ({:.3f} .. {:.3f})  {:.0f} tokens/s  {:.3f} TFLOP/s ({:.0f} % "
-      "projections, {:.0f} % "
-      "attention, {:.0f} % delta rule)\n",
-      num_tokens, median, seconds.front(), seconds.back(), static_cast<double>(num_tokens) / median,
-      flops.total() / median * 1e-12, 100 * flops.projections / flops.total(),
+      "projections, {:.0f} % attention, {:.0f} % delta rule)\n",
+      num_tokens, median(seconds), *fastest, *slowest, static_cast<double>(num_tokens) / median(seconds),
+      flops.total() / median(seconds) * 1e-12, 100 * flops.projections / flops.total(),
       100 * flops.attention / flops.total(), 100 * flops.delta / flops.total());
-  if (peak > 0)
-    fmt::print("  yardstick's best product {:.3f} TFLOP/s: share {:.0f} %\n", peak * 1e-12,
-               100 * flops.total() / median / peak);
+  if (peaks.front() > 0) {
+    const auto [lowest, highest] = std::minmax_element(shares.begin(), shares.end());
+    fmt::print("  yardstick {} x {} x {}: {:.3f} TFLOP/s; share of it {:.0f} % ({:.0f} .. {:.0f})\n", best.m,
+               best.n, best.k, median(peaks) * 1e-12, 100 * median(shares), 100 * *lowest, 100 * *highest);
+  }
 }
 
 void bench_decode(engine::Engine& engine, ops::cpu::ThreadPool& pool, const Buffer& memory, int64_t context) {
   const engine::EngineInfo& info = engine.info();
   const double before = read_gbytes(pool, memory);
   std::vector<double> seconds;
-  for (int i = 0; i < kRounds; ++i) seconds.push_back(run(engine, context, kDecoded).decode_token);
+  for (int i = 0; i < kDecodeRounds; ++i) seconds.push_back(run(engine, context, kDecoded).decode_token);
   const double bandwidth = std::max(before, read_gbytes(pool, memory));
   std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
+  const double token_seconds = median(seconds);
   const auto num_full = static_cast<double>(info.config.num_layers_of(io::LayerKind::kFullAttention));
   const double num_linear = static_cast<double>(info.config.num_layers()) - num_full;
   const double weights = static_cast<double>(info.weight_bytes);
@@ -137,13 +167,13 @@ void bench_decode(engine::Engine& engine, ops::cpu::ThreadPool& pool, const Buff
                     static_cast<double>(context + kDecoded / 2);
   const double state =
       2 * num_linear * static_cast<double>(info.page_plan.state.size_bytes);  // read and written
-  const double rate = (weights + kv + state) / median * 1e-9;
+  const double rate = (weights + kv + state) / token_seconds * 1e-9;
   fmt::print(
       "decode at {:>6}  {:.2f} ms a token ({:.2f} .. {:.2f})  {:.1f} tokens/s  {:.1f} GB/s of {:.1f} read: "
       "share {:.0f} %  "
       "(weights {:.0f} MB, KV {:.0f} MB, state {:.0f} MB)\n",
-      context, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, 1 / median, rate, bandwidth,
-      100 * rate / bandwidth, weights * 1e-6, kv * 1e-6, state * 1e-6);
+      context, token_seconds * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, 1 / token_seconds, rate,
+      bandwidth, 100 * rate / bandwidth, weights * 1e-6, kv * 1e-6, state * 1e-6);
 }
 
 void report_memory(const engine::Engine& engine) {

@@ -11,8 +11,7 @@ void forward(const Mlp& mlp, Forward& f, const TensorView& x, const TensorView& 
   const Index width = mlp.down->in_features;
   const TensorView gate_up = f.arena.take(f.dtype, {num_tokens, 2 * width});
   const TensorView hidden = f.arena.take(f.dtype, {num_tokens, width});
-  f.ops.matmul({.x = x, .weight = mlp.gate_up.get(), .out = gate_up});
-  f.ops.swiglu({.gate_up = gate_up, .out = hidden});
+  f.ops.matmul_swiglu({.x = x, .weight = mlp.gate_up.get(), .gate_up = gate_up, .out = hidden});
   f.ops.matmul({.x = hidden, .weight = mlp.down.get(), .out = out});
 }
 
@@ -136,8 +135,8 @@ Mlp load_mlp(const LayerLoader& loader, Index layer_idx) {
   const Index h = loader.config.hidden_size;
   const Index i = loader.config.intermediate_size;
   const std::string at = fmt::format("layers.{}.mlp.", layer_idx);
-  return {.gate_up = loader.source.linear(
-              loader.ops, {{at + "gate_proj.weight", i}, {at + "up_proj.weight", i}}, h, loader.dtype),
+  return {.gate_up = loader.source.gate_up(loader.ops, {at + "gate_proj.weight", i},
+                                           {at + "up_proj.weight", i}, h, loader.dtype),
           .down = loader.source.linear(loader.ops, {{at + "down_proj.weight", h}}, i, loader.dtype)};
 }
 

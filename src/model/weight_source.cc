@@ -178,6 +178,16 @@ std::unique_ptr<ops::Weight> WeightSource::linear(ops::Ops& ops, const std::vect
   return weight;
 }
 
+std::unique_ptr<ops::Weight> WeightSource::gate_up(ops::Ops& ops, const LinearPart& gate,
+                                                   const LinearPart& up, Index in_features, DType dtype) {
+  const TensorView gate_view = fetch(gate.name, {gate.out_features, in_features}, Init::kLinear);
+  const TensorView up_view = fetch(up.name, {up.out_features, in_features}, Init::kLinear);
+  std::unique_ptr<ops::Weight> weight = ops.pack_gate_up(gate_view, up_view, dtype);
+  done(gate.name, gate_view.size_bytes());
+  done(up.name, up_view.size_bytes());
+  return weight;
+}
+
 Buffer WeightSource::f32(const std::string& name, Shape shape, Init init) {
   const TensorView view = fetch(name, shape, init);
   Buffer buffer(DType::kF32, shape);

@@ -38,6 +38,9 @@ class WeightSource {
   // naming tensor, got and need; or tensor and element where a value is not finite.
   std::unique_ptr<ops::Weight> linear(ops::Ops& ops, const std::vector<LinearPart>& parts, Index in_features,
                                       DType dtype);
+  // The weight of Ops::matmul_swiglu; the same errors.
+  std::unique_ptr<ops::Weight> gate_up(ops::Ops& ops, const LinearPart& gate, const LinearPart& up,
+                                       Index in_features, DType dtype);
   // A small tensor as f32, any shape with these dims.
   Buffer f32(const std::string& name, Shape shape, Init init);
   // Biases of fused parts, joined; f32.

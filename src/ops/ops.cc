@@ -60,6 +60,15 @@ std::unique_ptr<Weight> Ops::pack(std::span<const TensorView> parts, DType dtype
   return backend_->pack(parts, dtype);
 }
 
+std::unique_ptr<Weight> Ops::pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype) {
+  expect_model_dtype("pack_gate_up", dtype);
+  expect_model_dtype("pack_gate_up", gate.dtype);
+  expect("pack_gate_up", "gate", gate, gate.dtype, {-1, -1});
+  expect_model_dtype("pack_gate_up", up.dtype);
+  expect("pack_gate_up", "up", up, up.dtype, {gate.dim(0), gate.dim(1)});
+  return backend_->pack_gate_up(gate, up, dtype);
+}
+
 void Ops::embed(const Embed& args) {
   CHECK(args.table != nullptr);
   expect_model_dtype("embed", args.out.dtype);
@@ -99,6 +108,16 @@ void Ops::swiglu(const SwiGlu& args) {
   expect("swiglu", "out", args.out, args.out.dtype, {-1, -1});
   expect("swiglu", "gate_up", args.gate_up, args.out.dtype, {args.out.dim(0), 2 * args.out.dim(1)});
   backend_->swiglu(args);
+}
+
+void Ops::matmul_swiglu(const MatmulSwiGlu& args) {
+  CHECK_MSG(args.weight != nullptr, "[matmul_swiglu] weight: got nothing");
+  const DType dtype = args.out.dtype;
+  expect_model_dtype("matmul_swiglu", dtype);
+  expect("matmul_swiglu", "x", args.x, dtype, {-1, args.weight->in_features});
+  expect("matmul_swiglu", "gate_up", args.gate_up, dtype, {args.x.dim(0), args.weight->out_features});
+  expect("matmul_swiglu", "out", args.out, dtype, {args.x.dim(0), args.weight->out_features / 2});
+  backend_->matmul_swiglu(args);
 }
 
 void Ops::rope_angles(const RopeAngles& args) {

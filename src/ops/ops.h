@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/memory.h"
 
 namespace longspan::ops {
 
@@ -101,9 +101,11 @@ struct RmsNorm {
 };
 
 // out = rnd(x W^T + bias), fp32 sums. The order of each sum depends on (N, K) alone, never on the number of
-// rows.
+// rows; a device has two orders, one for decode rows and one for prompt rows.
 struct Matmul {
   TensorView x;  // T [num_rows, K]
+  // The first rows, one token of a decoding sequence each. -1: not said; up to 16 rows pass for decode.
+  Index num_decode_rows = -1;
   const Weight* weight = nullptr;
   TensorView bias;  // f32 [N] or empty
   TensorView out;   // T [num_rows, N]
@@ -113,6 +115,15 @@ struct Matmul {
 struct SwiGlu {
   TensorView gate_up;  // T [num_rows, 2 * n]: gate, then up
   TensorView out;      // T [num_rows, n]
+};
+
+// Both at once: gate_up = rnd(x W^T), out = rnd(silu(gate) * up), the same bits. A backend that fuses them
+// leaves gate_up untouched.
+struct MatmulSwiGlu {
+  TensorView x;                    // T [num_rows, K]
+  const Weight* weight = nullptr;  // of pack_gate_up: [2 * n, K]
+  TensorView gate_up;              // T [num_rows, 2 * n], room to work in: undefined afterwards
+  TensorView out;                  // T [num_rows, n]
 };
 
 // Rotary angles of a step: cos_sin[t] = [cos(p f_0) .. cos(p f_{r/2-1}) | sin ...], angle = fp32(position *
@@ -200,21 +211,30 @@ struct GatedDelta {
 };
 
 // One implementation of the list. Calls come from one thread (the engine's); a backend may use a pool of its
-// own inside. Kernels trust their arguments: Ops checks them.
-class Backend {
+// own inside. Kernels trust their arguments: Ops checks them. All tensors of a call lie in the backend's
+// memory. A device's operations may still run when their call returns; download() and synchronize() wait.
+class Backend : public Memory {
  public:
-  virtual ~Backend() = default;
   virtual std::string name() const = 0;  // "cpu (2 threads, avx512 amx)"
 
   // Packs rows of [n_i, K] parts (f32, f16 or bf16), stacked along N, for products in `dtype`. May throw
   // kExhausted.
   virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) = 0;
+  // The weight of matmul_swiglu, in whatever order of rows the backend likes: gate and up are both [n, K].
+  virtual std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype) {
+    const TensorView parts[] = {gate, up};
+    return pack(parts, dtype);
+  }
 
   virtual void embed(const Embed& args) = 0;
   virtual void gather_rows(const GatherRows& args) = 0;
   virtual void rms_norm(const RmsNorm& args) = 0;
   virtual void matmul(const Matmul& args) = 0;
   virtual void swiglu(const SwiGlu& args) = 0;
+  virtual void matmul_swiglu(const MatmulSwiGlu& args) {
+    matmul({.x = args.x, .weight = args.weight, .out = args.gate_up});
+    swiglu({.gate_up = args.gate_up, .out = args.out});
+  }
   virtual void rope_angles(const RopeAngles& args) = 0;
   virtual void qk_rope_write(const QkRopeWrite& args) = 0;
   virtual void attention(const Attention& args) = 0;
@@ -229,13 +249,16 @@ class Ops {
   explicit Ops(std::unique_ptr<Backend> backend);
 
   std::string name() const { return backend_->name(); }
+  Memory& memory() { return *backend_; }  // of every tensor below
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype);
+  std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype);
 
   void embed(const Embed& args);
   void gather_rows(const GatherRows& args);
   void rms_norm(const RmsNorm& args);
   void matmul(const Matmul& args);
   void swiglu(const SwiGlu& args);
+  void matmul_swiglu(const MatmulSwiGlu& args);
   void rope_angles(const RopeAngles& args);
   void qk_rope_write(const QkRopeWrite& args);
   void attention(const Attention& args);

@@ -268,6 +268,30 @@ TYPED_TEST(MatmulTest, WeightsTakeTheirOwnSizeAndPadding) {
   EXPECT_EQ(this->pack(weight)->size_bytes(), 112 * 64 * sizeof(T));  // 100 rows in seven panels of 16
 }
 
+// Fused or one after the other, whatever the number of rows: the same bits.
+TYPED_TEST(MatmulTest, SwiGluBehindTheProductChangesNoBit) {
+  using T = TypeParam;
+  for (const Index m : {0, 1, 5, 32, 33, 64, 130, 1100})
+    for (const Index n : {1, 16, 20, 48, 225})
+      for (const Index k : {3, 33, 64}) {
+        const Matrix<T> x(m, k, 3, 1), gate(n, k, 1, 2), up(n, k, 0, 3);
+        const Matrix<T> gate_up(m, 2 * n, 0, 4), want(m, n, 0, 5), got(m, n, 5, 6);
+        const TensorView parts[] = {gate.view(), up.view()};
+        const auto stacked = this->backend_->pack(parts, dtype_of<T>::value);
+        const auto in_turns = this->backend_->pack_gate_up(gate.view(), up.view(), dtype_of<T>::value);
+        ASSERT_EQ(in_turns->out_features, 2 * n);
+        this->backend_->matmul({.x = x.view(), .weight = stacked.get(), .out = gate_up.view()});
+        this->backend_->swiglu({.gate_up = gate_up.view(), .out = want.view()});
+        this->backend_->matmul_swiglu(
+            {.x = x.view(), .weight = in_turns.get(), .gate_up = gate_up.view(), .out = got.view()});
+        for (Index i = 0; i < m; ++i)
+          for (Index j = 0; j < n; ++j)
+            ASSERT_EQ(got.value(i, j), want.value(i, j))
+                << "m " << m << " n " << n << " k " << k << " at (" << i << ", " << j << ")";
+        ASSERT_TRUE(got.gaps_untouched());
+      }
+}
+
 TYPED_TEST(MatmulTest, AllocatesNothingAfterTheFirstCall) {
   using T = TypeParam;
   for (const Index m : {1, 33, 200}) {

@@ -28,11 +28,15 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
     return cpu::pack(context_, parts, dtype);
   }
+  std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype) override {
+    return cpu::pack_gate_up(context_, gate, up, dtype);
+  }
   void embed(const Embed& args) override { cpu::embed(context_, args); }
   void gather_rows(const GatherRows& args) override { cpu::gather_rows(context_, args); }
   void rms_norm(const RmsNorm& args) override { cpu::rms_norm(context_, args); }
   void matmul(const Matmul& args) override { cpu::matmul(context_, args); }
   void swiglu(const SwiGlu& args) override { cpu::swiglu(context_, args); }
+  void matmul_swiglu(const MatmulSwiGlu& args) override { cpu::matmul_swiglu(context_, args); }
   void rope_angles(const RopeAngles& args) override { cpu::rope_angles(context_, args); }
   void qk_rope_write(const QkRopeWrite& args) override { cpu::qk_rope_write(context_, args); }
   void attention(const Attention& args) override { cpu::attention(context_, args); }

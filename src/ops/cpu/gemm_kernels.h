@@ -17,20 +17,25 @@ template <class T>
 using PackFn = void (*)(const T* b, Index ldb, Index k, Index n, T* packed);
 template <class T>
 using RoundFn = void (*)(const float* c, Index ldc, const float* bias, T* out, Index ldo, Index m, Index n);
+template <class T>
+using SwiGluFn = void (*)(const float* c, Index ldc, T* out, Index ldo, Index m, Index n);
 
-// Every function has the contract of its namesake in tile_gemm.h.
+// Every function but the last has the contract of its namesake in tile_gemm.h.
 template <class T>
 struct TypedKernels {
   GemmFn<T> gemm = nullptr;
   PackFn<T> pack_b = nullptr;
   PackFn<T> pack_b_transposed = nullptr;
   RoundFn<T> round_rows = nullptr;
+  // out[i, j] = rnd(silu(rnd(gate)) * rnd(up)) for i < m, j < n. Columns of c come in turns: a panel of gate,
+  // the same panel of up.
+  SwiGluFn<T> swiglu_rows = nullptr;
 };
 
 inline constexpr Index kPackedRows = 32;
 
 // out [m, n] = rnd(A B + bias) over rows of A packed beforehand as [m / 32][k / 32][32][32], k padded with
-// zeros: gemm and round_rows in one, the same bits.
+// zeros: gemm and round_rows in one, the same bits. With swiglu_rows: gemm and that.
 struct PackedProduct {
   const bf16* rows;
   const bf16* panels;
@@ -39,8 +44,9 @@ struct PackedProduct {
   bf16* out;
   Index ldo;
   Index m;
-  Index n;
-  bool out_past_caches;  // out is larger than the caches: do not read it in only to write it
+  Index n;                     // of out
+  SwiGluFn<bf16> swiglu_rows;  // or nullptr
+  bool out_past_caches;        // out is larger than the caches: do not read it in only to write it
 };
 
 // What a matrix unit offers for bf16; all null without one.

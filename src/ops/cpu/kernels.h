@@ -37,7 +37,10 @@ std::string isa_name();  // matmul.cc: "avx512 amx-bf16", "avx2", ...: what the 
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,
                              DType dtype);  // matmul.cc
+std::unique_ptr<Weight> pack_gate_up(const Context& context, const TensorView& gate, const TensorView& up,
+                                     DType dtype);
 void matmul(const Context& context, const Matmul& args);
+void matmul_swiglu(const Context& context, const MatmulSwiGlu& args);
 void embed(const Context& context, const Embed& args);
 
 void gather_rows(const Context& context, const GatherRows& args);  // rows.cc

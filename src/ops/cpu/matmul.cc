@@ -12,24 +12,33 @@
 namespace longspan::ops::cpu {
 namespace {
 
+// How rows of the parts become panels.
+enum class PanelOrder : uint8_t {
+  kStacked,  // the parts' rows one after the other
+  kInTurns   // of two equal parts: a panel of the first, the same panel of the second
+};
+
 // The rows of all parts as columns of B: panels of 16, see tile_gemm.h. Read-only once packed.
 class PackedWeight final : public Weight {
  public:
-  PackedWeight(DType dtype, Index num_out, Index num_in)
+  PackedWeight(DType dtype, PanelOrder order, Index num_out, Index num_in)
       : dtype_(dtype),
+        order_(order),
+        num_panels_(order == PanelOrder::kInTurns ? 2 * num_blocks(num_out / 2, kPanelCols)
+                                                  : num_blocks(num_out, kPanelCols)),
         panel_elems_(dtype == DType::kF32 ? packed_elements<float>(num_in, kPanelCols)
                                           : packed_elements<bf16>(num_in, kPanelCols)),
-        memory_(static_cast<size_t>((num_out + kPanelCols - 1) / kPanelCols * panel_elems_) *
-                dtype_size(dtype)) {
+        memory_(static_cast<size_t>(num_panels_ * panel_elems_) * dtype_size(dtype)) {
     out_features = num_out;
     in_features = num_in;
   }
 
   size_t size_bytes() const override { return memory_.size_bytes(); }
   DType dtype() const { return dtype_; }
+  PanelOrder order() const { return order_; }
   Index panel_elems() const { return panel_elems_; }  // from one panel to the next
   Index column_bytes() const { return panel_elems_ / kPanelCols * static_cast<Index>(dtype_size(dtype_)); }
-  Index num_panels() const { return (out_features + kPanelCols - 1) / kPanelCols; }
+  Index num_panels() const { return num_panels_; }
 
   // First panel that holds column `col` (a multiple of kPanelCols).
   template <class T>
@@ -39,14 +48,17 @@ class PackedWeight final : public Weight {
 
  private:
   DType dtype_;
+  PanelOrder order_;
+  Index num_panels_;
   Index panel_elems_;
   Buffer memory_;
 };
 
-const PackedWeight& packed_weight(const Weight* weight, DType dtype) {
+const PackedWeight& packed_weight(const Weight* weight, DType dtype, PanelOrder order) {
   const auto& packed = static_cast<const PackedWeight&>(*weight);
   CHECK_MSG(packed.dtype() == dtype, "weight packed for {}, rows are {}", dtype_name(packed.dtype()),
             dtype_name(dtype));
+  CHECK_MSG(packed.order() == order, "weight of the wrong pack function: matmul_swiglu takes pack_gate_up's");
   return packed;
 }
 
@@ -78,15 +90,18 @@ PartRow find_row(std::span<const TensorView> parts, Index row) {
 template <class T>
 void pack_panel(std::span<const TensorView> parts, Index panel, const PackedWeight& weight, T* rows) {
   const Index k = weight.in_features;
-  const Index first = panel * kPanelCols;
-  const Index count = std::min(kPanelCols, weight.out_features - first);
+  if (weight.order() == PanelOrder::kInTurns) parts = parts.subspan(static_cast<size_t>(panel % 2), 1);
+  Index num_rows = 0;
+  for (const TensorView& part : parts) num_rows += part.dim(0);
+  const Index first = (weight.order() == PanelOrder::kInTurns ? panel / 2 : panel) * kPanelCols;
+  const Index count = std::min(kPanelCols, num_rows - first);
   for (Index i = 0; i < count; ++i) {
     const PartRow from = find_row(parts, first + i);
     const auto* data = static_cast<const std::byte*>(from.part->data) +
                        from.row * from.part->stride(0) * static_cast<Index>(dtype_size(from.part->dtype));
     dispatch_dtype(from.part->dtype, [&]<class From>() { convert<From>(data, k, rows + i * k); });
   }
-  pack_b_transposed(rows, k, k, count, weight.panels_from<T>(first));
+  pack_b_transposed(rows, k, k, count, weight.panels_from<T>(panel * kPanelCols));
 }
 
 template <class T>
@@ -97,14 +112,30 @@ void pack_all(const Context& context, std::span<const TensorView> parts, const P
   });
 }
 
+// One product and how its sums leave: rounded, or through SwiGLU.
+struct Product {
+  const TensorView& x;  // [num_rows, K]
+  const PackedWeight& weight;
+  const float* bias;      // [N] or nullptr
+  const TensorView& out;  // [num_rows, N] or, with swiglu, [num_rows, N / 2]
+  bool swiglu;
+
+  Index num_cols() const { return swiglu ? weight.num_panels() * kPanelCols : weight.out_features; }
+  const float* bias_from(Index col) const { return bias != nullptr ? bias + col : nullptr; }
+  Index out_from(Index col) const { return swiglu ? col / 2 : col; }  // column of out; col begins a block
+};
+
 template <class T>
-void multiply(const Context& context, const Matmul& args) {
-  const PackedWeight& weight = packed_weight(args.weight, args.x.dtype);
-  const Index num_rows = args.x.dim(0);
+void multiply(const Context& context, const Product& product) {
+  const TensorView& x = product.x;
+  const PackedWeight& weight = product.weight;
+  const TensorView& out = product.out;
+  const TypedKernels<T>& kernels = chosen_kernels().of<T>();
+  const Index num_rows = x.dim(0);
   const BlockSize block =
-      block_size(num_rows, weight.out_features, weight.column_bytes(), context.pool.num_threads());
+      block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
   const Index row_tasks = num_blocks(num_rows, block.rows);
-  const Index col_tasks = num_blocks(weight.out_features, block.cols);
+  const Index col_tasks = num_blocks(product.num_cols(), block.cols);
   context.scratch.reserve(static_cast<size_t>(kRowsAtOnce * block.cols) * sizeof(float));
 
   // Row blocks of one slice of columns follow each other: its panels are in the cache by then.
@@ -112,55 +143,73 @@ void multiply(const Context& context, const Matmul& args) {
     auto* sums = static_cast<float*>(context.scratch.of_thread(thread));  // [kRowsAtOnce, block.cols]
     const Index col = task / row_tasks * block.cols;
     const Index first = task % row_tasks * block.rows;
-    const Index cols = std::min(block.cols, weight.out_features - col);
+    const Index cols = std::min(block.cols, product.num_cols() - col);
     const Index end = std::min(first + block.rows, num_rows);
-    const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>() + col;
+    const Index out_col = product.out_from(col);
+    const Index out_cols = std::min(product.out_from(block.cols), out.dim(1) - out_col);
     for (Index row = first; row < end; row += kRowsAtOnce) {
       const Index rows = std::min(kRowsAtOnce, end - row);
-      gemm(args.x.as<T>() + row * args.x.stride(0), args.x.stride(0), weight.panels_from<T>(col), sums,
-           block.cols, rows, cols, weight.in_features, Accumulate::kNo);
-      round_rows(sums, block.cols, bias, args.out.as<T>() + row * args.out.stride(0) + col,
-                 args.out.stride(0), rows, cols);
+      kernels.gemm(x.as<T>() + row * x.stride(0), x.stride(0), weight.panels_from<T>(col), sums, block.cols,
+                   rows, cols, weight.in_features, Accumulate::kNo);
+      T* to = out.as<T>() + row * out.stride(0) + out_col;
+      if (product.swiglu)
+        kernels.swiglu_rows(sums, block.cols, to, out.stride(0), rows, out_cols);
+      else
+        kernels.round_rows(sums, block.cols, product.bias_from(col), to, out.stride(0), rows, out_cols);
     }
   });
 }
 
 // The same over rows packed for the matrix unit, a chunk of them at a time.
-void multiply_packed(const Context& context, const Matmul& args, const MatrixUnit& unit) {
-  const PackedWeight& weight = packed_weight(args.weight, args.x.dtype);
+void multiply_packed(const Context& context, const Product& product, const MatrixUnit& unit) {
+  const TensorView& x = product.x;
+  const PackedWeight& weight = product.weight;
+  const TensorView& out = product.out;
   const Index row_block_elems = 2 * weight.panel_elems();  // kPackedRows rows
-  const Index chunk_rows = std::min(args.x.dim(0), kPackedChunkRows);
+  const Index chunk_rows = std::min(x.dim(0), kPackedChunkRows);
   context.scratch.reserve(static_cast<size_t>(num_blocks(chunk_rows, kPackedRows) * row_block_elems) *
                           sizeof(bf16));
   auto* packed = static_cast<bf16*>(context.scratch.of_thread(0));  // all threads read it
 
-  for (Index first = 0; first < args.x.dim(0); first += chunk_rows) {
-    const Index num_rows = std::min(chunk_rows, args.x.dim(0) - first);
-    const TensorView x = args.x.rows(first, num_rows);
-    const TensorView out = args.out.rows(first, num_rows);
+  for (Index begin = 0; begin < x.dim(0); begin += chunk_rows) {
+    const Index num_rows = std::min(chunk_rows, x.dim(0) - begin);
     context.pool.parallel_for(num_blocks(num_rows, kPackedRows), [&](int64_t block, int) {
       const Index row = block * kPackedRows;
-      unit.pack_rows(x.as<bf16>() + row * x.stride(0), x.stride(0), std::min(kPackedRows, num_rows - row),
-                     weight.in_features, packed + block * row_block_elems);
+      unit.pack_rows(x.as<bf16>() + (begin + row) * x.stride(0), x.stride(0),
+                     std::min(kPackedRows, num_rows - row), weight.in_features,
+                     packed + block * row_block_elems);
     });
     const BlockSize block =
-        packed_block_size(num_rows, weight.out_features, weight.column_bytes(), context.pool.num_threads());
+        packed_block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
     const Index row_tasks = num_blocks(num_rows, block.rows);
-    const Index col_tasks = num_blocks(weight.out_features, block.cols);
+    const Index col_tasks = num_blocks(product.num_cols(), block.cols);
     context.pool.parallel_for(row_tasks * col_tasks, [&](int64_t task, int) {
       const Index col = task / row_tasks * block.cols;
       const Index row = task % row_tasks * block.rows;
+      const Index out_col = product.out_from(col);
       unit.multiply_packed({.rows = packed + row / kPackedRows * row_block_elems,
                             .panels = weight.panels_from<bf16>(col),
                             .panel_elems = weight.panel_elems(),
-                            .bias = args.bias.empty() ? nullptr : args.bias.as<float>() + col,
-                            .out = out.as<bf16>() + row * out.stride(0) + col,
+                            .bias = product.bias_from(col),
+                            .out = out.as<bf16>() + (begin + row) * out.stride(0) + out_col,
                             .ldo = out.stride(0),
                             .m = std::min(block.rows, num_rows - row),
-                            .n = std::min(block.cols, weight.out_features - col),
-                            .out_past_caches = static_cast<Index>(args.out.size_bytes()) > kPastCachesBytes});
+                            .n = std::min(product.out_from(block.cols), out.dim(1) - out_col),
+                            .swiglu_rows = product.swiglu ? chosen_kernels().for_bf16.swiglu_rows : nullptr,
+                            .out_past_caches = static_cast<Index>(out.size_bytes()) > kPastCachesBytes});
     });
   }
+}
+
+void multiply(const Context& context, const Product& product) {
+  if (product.x.dim(0) == 0) return;
+  const MatrixUnit& unit = chosen_kernels().matrix_unit;
+  if (product.x.dtype == DType::kF32)
+    multiply<float>(context, product);
+  else if (unit.multiply_packed != nullptr && product.x.dim(0) > kPackedRows)
+    multiply_packed(context, product, unit);
+  else
+    multiply<bf16>(context, product);
 }
 
 // Reads column `col` of B, which is row `col` of the table, out of its panel.
@@ -173,11 +222,23 @@ void copy_row(const PackedWeight& table, Index col, T* out) {
 
 template <class T>
 void look_up(const Context& context, const Embed& args) {
-  const PackedWeight& table = packed_weight(args.table, args.out.dtype);
+  const PackedWeight& table = packed_weight(args.table, args.out.dtype, PanelOrder::kStacked);
   const int32_t* ids = args.ids.as<int32_t>();
   context.pool.parallel_for(args.out.dim(0), [&](int64_t row, int) {
     copy_row(table, ids[row], args.out.as<T>() + row * args.out.stride(0));
   });
+}
+
+std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts, DType dtype,
+                             PanelOrder order) {
+  Index num_out = 0;
+  for (const TensorView& part : parts) num_out += part.dim(0);
+  auto weight = std::make_unique<PackedWeight>(dtype, order, num_out, parts[0].dim(1));
+  if (dtype == DType::kF32)
+    pack_all<float>(context, parts, *weight);
+  else
+    pack_all<bf16>(context, parts, *weight);
+  return weight;
 }
 
 }  // namespace
@@ -189,25 +250,29 @@ std::string isa_name() {
 }
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts, DType dtype) {
-  Index num_out = 0;
-  for (const TensorView& part : parts) num_out += part.dim(0);
-  auto weight = std::make_unique<PackedWeight>(dtype, num_out, parts[0].dim(1));
-  if (dtype == DType::kF32)
-    pack_all<float>(context, parts, *weight);
-  else
-    pack_all<bf16>(context, parts, *weight);
-  return weight;
+  return pack(context, parts, dtype, PanelOrder::kStacked);
+}
+
+std::unique_ptr<Weight> pack_gate_up(const Context& context, const TensorView& gate, const TensorView& up,
+                                     DType dtype) {
+  const TensorView parts[] = {gate, up};
+  return pack(context, parts, dtype, PanelOrder::kInTurns);
 }
 
 void matmul(const Context& context, const Matmul& args) {
-  if (args.x.dim(0) == 0) return;
-  const MatrixUnit& unit = chosen_kernels().matrix_unit;
-  if (args.x.dtype == DType::kF32)
-    multiply<float>(context, args);
-  else if (unit.multiply_packed != nullptr && args.x.dim(0) > kPackedRows)
-    multiply_packed(context, args, unit);
-  else
-    multiply<bf16>(context, args);
+  multiply(context, {.x = args.x,
+                     .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kStacked),
+                     .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+                     .out = args.out,
+                     .swiglu = false});
+}
+
+void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
+  multiply(context, {.x = args.x,
+                     .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kInTurns),
+                     .bias = nullptr,
+                     .out = args.out,
+                     .swiglu = true});
 }
 
 void embed(const Context& context, const Embed& args) {

@@ -161,18 +161,21 @@ struct NoSideWork {
   void next() {}
 };
 
-class Rounding {
+class RowFinisher {
  public:
-  Rounding(const float* sums, const PackedProduct& args, Index row, Index col, Index num_rows, Index num_cols)
+  RowFinisher(const float* sums, const PackedProduct& args, Index row, Index col, Index num_rows,
+              Index num_cols)
       : sums_(sums),
         bias_(args.bias != nullptr ? args.bias + col : nullptr),
+        swiglu_rows_(args.swiglu_rows),
         out_(args.out + row * args.ldo + col),
         ldo_(args.ldo),
         num_rows_(num_rows),
+        num_cols_(num_cols),
         mask_(static_cast<__mmask32>((uint64_t{1} << num_cols) - 1)),
         past_caches_(args.out_past_caches && mask_ == kWholeLine && args.ldo % kLineElems == 0 &&
                      reinterpret_cast<uintptr_t>(out_) % (kLineElems * sizeof(bf16)) == 0) {}
-  Rounding() = default;
+  RowFinisher() = default;
 
   // Fetches `num_lines` lines from `from` on beside each step to come.
   void look_ahead(const bf16* from, Index num_lines) {
@@ -182,15 +185,25 @@ class Rounding {
 
   [[gnu::target("avx512f,avx512bw,avx512bf16"), gnu::always_inline]] inline void next() {
     for (Index line = 0; line < num_lines_; ++line, ahead_ += kLineElems) _mm_prefetch(ahead_, _MM_HINT_T1);
-    if (num_rows_ > 0) round_row();
+    if (num_rows_ > 0) finish_row();
   }
   [[gnu::target("avx512f,avx512bw,avx512bf16")]] void finish() {
-    while (num_rows_ > 0) round_row();
+    while (num_rows_ > 0) finish_row();
   }
 
  private:
   static constexpr Index kLineElems = 32;  // bf16 of a cache line
   static constexpr __mmask32 kWholeLine = 0xffffffffu;
+
+  [[gnu::target("avx512f,avx512bw,avx512bf16"), gnu::always_inline]] inline void finish_row() {
+    if (swiglu_rows_ != nullptr)
+      swiglu_rows_(sums_, 2 * kTile, out_, ldo_, /*m=*/1, num_cols_);
+    else
+      round_row();
+    sums_ += 2 * kTile;
+    out_ += ldo_;
+    --num_rows_;
+  }
 
   [[gnu::target("avx512f,avx512bw,avx512bf16"), gnu::always_inline]] inline void round_row() {
     __m512 left = _mm512_load_ps(sums_);
@@ -205,16 +218,15 @@ class Rounding {
       _mm512_stream_si512(reinterpret_cast<__m512i*>(out_), rounded);
     else
       _mm512_mask_storeu_epi16(out_, mask_, rounded);
-    sums_ += 2 * kTile;
-    out_ += ldo_;
-    --num_rows_;
   }
 
   const float* sums_ = nullptr;  // [num_rows, 32], the rows still to be rounded
   const float* bias_ = nullptr;  // [32] or nullptr
-  bf16* out_ = nullptr;          // [num_rows, cols of mask]
+  SwiGluFn<bf16> swiglu_rows_ = nullptr;
+  bf16* out_ = nullptr;  // [num_rows, num_cols]
   Index ldo_ = 0;
   Index num_rows_ = 0;
+  Index num_cols_ = 0;
   __mmask32 mask_ = 0;
   bool past_caches_ = false;
   const bf16* ahead_ = nullptr;
@@ -395,9 +407,10 @@ void multiply_packed(const PackedProduct& args) {
   constexpr Index kLookAheadBytes = 128 << 10;  // longer blocks would push the panels out of the cache
   alignas(64) float sums[2][kBlockRows * kCols];
   int current = 0;
-  Rounding rounding;
+  RowFinisher finisher;
   const Index block_elems = 2 * args.panel_elems;
-  const Index num_blocks = (args.n + kCols - 1) / kCols;
+  const Index out_cols = args.swiglu_rows != nullptr ? kTile : kCols;  // of a block
+  const Index num_blocks = (args.n + out_cols - 1) / out_cols;
   const Index lines = block_elems * 2 <= kLookAheadBytes ? (kBlockRows + num_blocks - 1) / num_blocks : 0;
   for (Index i = 0; i < args.m; i += kBlockRows) {
     const Index rows = std::min(args.m - i, kBlockRows);
@@ -414,24 +427,26 @@ void multiply_packed(const PackedProduct& args) {
                    .ldc = kCols,
                    .rows = rows,
                    .accumulate = false};
-    for (Index j = 0; j < args.n; j += kCols) {
-      const Index cols = std::min(args.n - j, kCols);
-      const bf16* b = args.panels + j / kPanelCols * args.panel_elems;
+    for (Index j = 0; j < num_blocks; ++j) {
+      const Index out_col = j * out_cols;
+      const Index num_out = std::min(args.n - out_col, out_cols);
+      const Index cols = args.swiglu_rows != nullptr ? kCols : num_out;
+      const bf16* b = args.panels + j * 2 * args.panel_elems;
       block.c = sums[current];
       if (i > 0)
-        rounding.look_ahead(a + block_elems + j / kCols * lines * block.spans[0].steps * kStep, lines);
-      else if (j + kCols < args.n)  // the panels' first use: they come from memory
-        rounding.look_ahead(b + 2 * args.panel_elems, 2 * kTile);
+        finisher.look_ahead(a + block_elems + j * lines * block.spans[0].steps * kStep, lines);
+      else if (j + 1 < num_blocks)  // the panels' first use: they come from memory
+        finisher.look_ahead(b + 2 * args.panel_elems, 2 * kTile);
       if (rows > kTile && cols > kTile)
-        block_2x2<RowsPacked>(block, b, block.c, cols, rounding);
+        block_2x2<RowsPacked>(block, b, block.c, cols, finisher);
       else
         row_block<RowsPacked>(block, b, cols);
-      rounding.finish();
-      rounding = Rounding(sums[current], args, i, j, rows, cols);
+      finisher.finish();
+      finisher = RowFinisher(sums[current], args, i, out_col, rows, num_out);
       current ^= 1;
     }
   }
-  rounding.finish();
+  finisher.finish();
   _mm_sfence();  // stores past the caches are ordered by nothing else
 }
 

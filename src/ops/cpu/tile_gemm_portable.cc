@@ -278,11 +278,28 @@ void round_rows_of(const float* c, Index ldc, const float* bias, T* out, Index l
 }
 
 template <class T>
+void swiglu_rows_of(const float* c, Index ldc, T* out, Index ldo, Index m, Index n) {
+  T gate[kPanelCols];
+  T up[kPanelCols];
+  const auto vector = [&](const float* sums, Index j) HWY_ATTR {  // of kLanes of out
+    store(load(sums + j), gate);
+    store(load(sums + kPanelCols + j), up);
+    return hn::Mul(silu(load(gate)), load(up));
+  };
+  for (Index i = 0; i < m; ++i, c += ldc, out += ldo)
+    for (Index first = 0; first < n; first += kPanelCols)
+      for_each_vector(std::min(kPanelCols, n - first), [&](Index j, auto extent) HWY_ATTR {
+        store(vector(c + 2 * first, j), out + first + j, extent);
+      });
+}
+
+template <class T>
 TypedKernels<T> kernels_of() {
   return {.gemm = product<T>,
           .pack_b = pack,
           .pack_b_transposed = pack_transposed<T>,
-          .round_rows = round_rows_of<T>};
+          .round_rows = round_rows_of<T>,
+          .swiglu_rows = swiglu_rows_of<T>};
 }
 
 GemmKernels kernels() {
