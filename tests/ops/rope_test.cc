@@ -9,6 +9,7 @@
 #include "core/buffer.h"
 #include "ops/cpu/backend.h"
 #include "ops/reference/backend.h"
+#include "rope_case.h"
 
 namespace longspan::ops::test {
 namespace {
@@ -17,114 +18,14 @@ std::unique_ptr<Backend> cpu_backend(int num_threads = 2) {
   return cpu::make_backend({.num_threads = num_threads});
 }
 
-struct Shape4 {
-  DType dtype = DType::kBF16;
-  Index num_tokens = 37;
-  Index num_q_heads = 4;
-  Index num_kv_heads = 2;
-  Index head_dim = 64;
-  Index rotary_dim = 16;
-  bool normed = true;
-  NormKind norm_kind = NormKind::kZeroCentered;
-  Index misalignment = 0;  // elements
-};
-
-constexpr Index kPageTokens = 16;
-constexpr Index kNumPages = 5;
-
-// Buffers of one QkRopeWrite; equal for equal shapes. q, k and v are slices of one row, as a fused projection
-// gives them; q heads have a gate behind each.
-class Problem {
- public:
-  explicit Problem(const Shape4& shape)
-      : s_(shape),
-        row_stride_((2 * s_.num_q_heads + 2 * s_.num_kv_heads) * s_.head_dim + 5),
-        rows_(bytes(s_.num_tokens * row_stride_ + s_.misalignment)),
-        cache_(bytes(kNumPages * page_elements() + s_.misalignment)),
-        q_norm_(DType::kF32, {s_.head_dim}),
-        k_norm_(DType::kF32, {s_.head_dim}),
-        cos_sin_(DType::kF32, {s_.num_tokens, s_.rotary_dim}),
-        slots_(DType::kI32, {s_.num_tokens}) {
-    std::mt19937 random(7);
-    std::normal_distribution<float> normal;
-    for (Index i = 0; i < s_.num_tokens * row_stride_ + s_.misalignment; ++i) set(rows_, i, normal(random));
-    for (Index d = 0; d < s_.head_dim; ++d) {
-      q_norm_.view().as<float>()[d] = normal(random);
-      k_norm_.view().as<float>()[d] = normal(random);
-    }
-    for (Index i = 0; i < s_.num_tokens * s_.rotary_dim; ++i)
-      cos_sin_.view().as<float>()[i] = std::sin(static_cast<float>(i));
-    // Scattered slots of pages 1 and up; every fifth token writes nothing.
-    for (Index t = 0; t < s_.num_tokens; ++t)
-      slots_.view().as<int32_t>()[t] = t % 5 == 4 ? -1 : static_cast<int32_t>(kPageTokens + t * 27 % 64);
-  }
-
-  QkRopeWrite args() const {
-    QkRopeWrite call;
-    const Index d = s_.head_dim;
-    call.q = heads(0, s_.num_q_heads, 2 * d);
-    call.k = heads(2 * s_.num_q_heads * d, s_.num_kv_heads, d);
-    call.v = heads((2 * s_.num_q_heads + s_.num_kv_heads) * d, s_.num_kv_heads, d);
-    if (s_.normed) {
-      call.q_norm = q_norm_.view();
-      call.k_norm = k_norm_.view();
-    }
-    call.norm_kind = s_.norm_kind;
-    call.cos_sin = cos_sin_.view();
-    call.slots = slots_.view();
-    call.kv = {.data = static_cast<char*>(cache_.data()) + bytes(s_.misalignment),
-               .dtype = s_.dtype,
-               .num_pages = kNumPages,
-               .page_stride_bytes = static_cast<Index>(bytes(page_elements())),
-               .page_tokens = kPageTokens,
-               .num_kv_heads = s_.num_kv_heads,
-               .head_dim = d};
-    call.q_out = call.q;
-    return call;
-  }
-
-  // Every element of the rows, then of the cache: what must not be written is compared too.
-  std::vector<float> memory() const {
-    std::vector<float> values;
-    for (const Buffer* buffer : {&rows_, &cache_})
-      for (size_t i = 0; i < buffer->size_bytes() / dtype_size(s_.dtype); ++i)
-        values.push_back(get(*buffer, static_cast<Index>(i)));
-    return values;
-  }
-
- private:
-  size_t bytes(Index elements) const { return static_cast<size_t>(elements) * dtype_size(s_.dtype); }
-  Index page_elements() const { return 2 * kPageTokens * s_.num_kv_heads * s_.head_dim + 8; }
-  void set(const Buffer& buffer, Index i, float value) const {
-    if (s_.dtype == DType::kF32)
-      static_cast<float*>(buffer.data())[i] = value;
-    else
-      static_cast<bf16*>(buffer.data())[i] = bf16(value);
-  }
-  float get(const Buffer& buffer, Index i) const {
-    return s_.dtype == DType::kF32 ? static_cast<float*>(buffer.data())[i]
-                                   : static_cast<float>(static_cast<bf16*>(buffer.data())[i]);
-  }
-  TensorView heads(Index offset, Index num_heads, Index head_stride) const {
-    TensorView view(static_cast<char*>(rows_.data()) + bytes(s_.misalignment + offset), s_.dtype,
-                    {s_.num_tokens, num_heads, s_.head_dim});
-    view.strides = {row_stride_, head_stride, 1, 0};
-    return view;
-  }
-
-  Shape4 s_;
-  Index row_stride_;
-  Buffer rows_, cache_, q_norm_, k_norm_, cos_sin_, slots_;
-};
-
-std::vector<float> run(const Shape4& shape, Backend& backend) {
-  const Problem problem(shape);
+std::vector<float> run(const RopeShape& shape, Backend& backend) {
+  const RopeProblem problem(shape);
   backend.qk_rope_write(problem.args());
   return problem.memory();
 }
 
 // fp32 sums in another order: 1e-6 of the largest value. bf16: that may tip a rounding, one step of 2^-8.
-void expect_like_reference(const Shape4& shape) {
+void expect_like_reference(const RopeShape& shape) {
   const std::vector<float> got = run(shape, *cpu_backend());
   const std::vector<float> expected = run(shape, *reference::make_backend());
   ASSERT_EQ(got.size(), expected.size());
@@ -144,20 +45,20 @@ TEST(QkRopeWrite, MatchesReferenceInEveryShape) {
 TEST(QkRopeWrite, MatchesReferenceForEveryNormAndAlignment) {
   for (DType dtype : {DType::kF32, DType::kBF16})
     for (Index misalignment : {0, 1, 7}) {
-      const Shape4 shape{.dtype = dtype, .misalignment = misalignment};
+      const RopeShape shape{.dtype = dtype, .misalignment = misalignment};
       expect_like_reference(shape);
-      Shape4 plain = shape;
+      RopeShape plain = shape;
       plain.normed = false;
       expect_like_reference(plain);
-      Shape4 twice = shape;
+      RopeShape twice = shape;
       twice.norm_kind = NormKind::kRoundThenScale;
       expect_like_reference(twice);
     }
 }
 
 TEST(QkRopeWrite, InPlaceAndApartGiveTheSameBits) {
-  const Shape4 shape;
-  const Problem in_place(shape), apart(shape);
+  const RopeShape shape;
+  const RopeProblem in_place(shape), apart(shape);
   Buffer out(shape.dtype, {shape.num_tokens, shape.num_q_heads, shape.head_dim});
   QkRopeWrite call = apart.args();
   call.q_out = out.view();
@@ -173,7 +74,7 @@ TEST(QkRopeWrite, InPlaceAndApartGiveTheSameBits) {
 }
 
 TEST(QkRopeWrite, ThreadsChangeNoBit) {
-  const Shape4 shape{.num_tokens = 64};
+  const RopeShape shape{.num_tokens = 64};
   const std::vector<float> expected = run(shape, *cpu_backend(1));
   EXPECT_EQ(run(shape, *cpu_backend(2)), expected);
   EXPECT_EQ(run(shape, *cpu_backend(3)), expected);

@@ -1,1 +1,59 @@
+#include "ops/device/backend.h"
+
 #include "ops/device/kernels.h"
+#include "ops/device/launch.h"
+
+namespace longspan::ops::device {
+namespace {
+
+class DeviceBackend final : public Backend {
+ public:
+  explicit DeviceBackend(int index) : device_(index), scratch_(device_), tables_(device_) {}
+  ~DeviceBackend() override { device_.wait(); }
+
+  std::string name() const override {
+    const DeviceInfo& info = device_.info();
+    return fmt::format("{} ({}, {})", api::kName, info.name, info.arch);
+  }
+
+  bool is_host() const override { return false; }
+  size_t free_bytes() const override { return device_.free_bytes(); }
+  Buffer allocate(DType dtype, Shape shape) override { return device_.allocate(dtype, shape); }
+  void upload(void* to, const void* from, size_t size_bytes) override {
+    device_.upload(to, from, size_bytes);
+  }
+  void download(void* to, const void* from, size_t size_bytes) override {
+    device_.download(to, from, size_bytes);
+  }
+  void copy(void* to, const void* from, size_t size_bytes) override { device_.copy(to, from, size_bytes); }
+  void zero(void* to, size_t size_bytes) override { device_.zero(to, size_bytes); }
+  void synchronize() override { device_.wait(); }
+
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
+    return device::pack(context_, parts, dtype);
+  }
+  void embed(const Embed& args) override { device::embed(context_, args); }
+  void gather_rows(const GatherRows& args) override { device::gather_rows(context_, args); }
+  void rms_norm(const RmsNorm& args) override { device::rms_norm(context_, args); }
+  void matmul(const Matmul& args) override { device::matmul(context_, args); }
+  void swiglu(const SwiGlu& args) override { device::swiglu(context_, args); }
+  void rope_angles(const RopeAngles& args) override { device::rope_angles(context_, args); }
+  void qk_rope_write(const QkRopeWrite& args) override { device::qk_rope_write(context_, args); }
+  void attention(const Attention& args) override { device::attention(context_, args); }
+  void causal_conv(const CausalConv& args) override { device::causal_conv(context_, args); }
+  void gated_delta(const GatedDelta& args) override { device::gated_delta(context_, args); }
+
+ private:
+  Device device_;
+  Scratch scratch_;
+  Scratch tables_;
+  Context context_{device_, scratch_, tables_};
+};
+
+}  // namespace
+
+const char* vendor_name() { return api::kName; }
+
+std::unique_ptr<Backend> make_backend(int index) { return std::make_unique<DeviceBackend>(index); }
+
+}  // namespace longspan::ops::device

@@ -69,9 +69,10 @@ struct Fiber {
   std::source_location where;
 };
 
-// Last accesses of one byte of shared memory. Epochs count block barriers, over all blocks and launches;
+// Last accesses of one cell of shared memory. Epochs count block barriers, over all blocks and launches;
 // wave epochs count wave_sync() of one wave.
-struct Byte {
+constexpr size_t kCellBytes = 2;
+struct Cell {
   uint32_t write_epoch = 0;
   uint32_t write_wave_epoch = 0;
   uint32_t read_epoch = 0;
@@ -115,7 +116,7 @@ class Machine {
     random_.seed(static_cast<uint32_t>(launch_seed_));
     num_findings_ = {};
     shared_.resize(shape.shared_bytes + 16);
-    bytes_.resize(shape.shared_bytes);
+    cells_.resize(shape.shared_bytes / kCellBytes + 1);
     const int64_t num_blocks = int64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
     std::vector<int64_t> order(static_cast<size_t>(num_blocks));
     std::iota(order.begin(), order.end(), 0);
@@ -192,10 +193,9 @@ class Machine {
                                             offset, shape_.shared_bytes));
       return false;
     }
-    for (size_t i = 0; i < size; ++i) {
-      Byte& byte = bytes_[static_cast<size_t>(offset) + i];
-      if (write ? write_byte(byte, offset) : read_byte(byte, offset)) continue;
-      break;  // one finding an access
+    for (size_t i = 0; i < size; i += kCellBytes) {
+      Cell& cell = cells_[(static_cast<size_t>(offset) + i) / kCellBytes];
+      if (!(write ? write_cell(cell, offset) : read_cell(cell, offset))) break;  // one finding an access
     }
     return true;
   }
@@ -207,13 +207,13 @@ class Machine {
                                                write ? "writes" : "reads", size, begin % size));
       return false;
     }
-    if (begin >= last_begin_ && begin + size <= last_end_) return true;
+    for (const Range& range : recent_)
+      if (begin >= range.begin && begin + size <= range.end) return true;
     const auto after = allocations().upper_bound(begin);
     if (after != allocations().begin()) {
       const auto& [start, length] = *std::prev(after);
       if (begin + size <= start + length) {
-        last_begin_ = start;
-        last_end_ = start + length;
+        recent_[next_recent_++ % recent_.size()] = {start, start + length};
         return true;
       }
       find(Kind::kGlobalBounds, fmt::format("{} {} bytes {} past the start of an allocation of {}",
@@ -224,7 +224,7 @@ class Machine {
          fmt::format("{} {} bytes before all allocations", write ? "writes" : "reads", size));
     return false;
   }
-  void forget_allocation() { last_begin_ = last_end_ = 0; }
+  void forget_allocations() { recent_ = {}; }
 
   void find(Kind kind, const std::string& what) {
     if (++num_findings_[static_cast<size_t>(kind)] > kMaxFindings) return;
@@ -331,51 +331,51 @@ class Machine {
     return wave == mine && wave_epoch < waves_[static_cast<size_t>(mine)].epoch;
   }
 
-  bool read_byte(Byte& byte, std::ptrdiff_t offset) {
+  bool read_cell(Cell& cell, std::ptrdiff_t offset) {
     const auto thread = static_cast<int16_t>(current_->lane.thread);
     const auto wave = static_cast<int16_t>(thread / shape_.wave);
     const uint32_t wave_epoch = waves_[static_cast<size_t>(wave)].epoch;
     bool good = true;
-    if (byte.write_epoch < block_epoch_) {
+    if (cell.write_epoch < block_epoch_) {
       find(Kind::kSharedUnwritten, fmt::format("reads byte {} that nobody wrote", offset));
       good = false;
-    } else if (byte.write_epoch == epoch_ && byte.writer != thread &&
-               !wave_ordered(byte.writer / shape_.wave, byte.write_wave_epoch)) {
+    } else if (cell.write_epoch == epoch_ && cell.writer != thread &&
+               !wave_ordered(cell.writer / shape_.wave, cell.write_wave_epoch)) {
       find(Kind::kSharedRace,
-           fmt::format("reads byte {} that thread {} wrote, no barrier between", offset, byte.writer));
+           fmt::format("reads byte {} that thread {} wrote, no barrier between", offset, cell.writer));
       good = false;
     }
-    if (byte.read_epoch != epoch_ || wave_ordered(byte.reader_wave, byte.read_wave_epoch)) {
-      byte.reader = thread;
-      byte.reader_wave = wave;
+    if (cell.read_epoch != epoch_ || wave_ordered(cell.reader_wave, cell.read_wave_epoch)) {
+      cell.reader = thread;
+      cell.reader_wave = wave;
     } else {
-      if (byte.reader != thread) byte.reader = kMany;
-      if (byte.reader_wave != wave) byte.reader_wave = kMany;
+      if (cell.reader != thread) cell.reader = kMany;
+      if (cell.reader_wave != wave) cell.reader_wave = kMany;
     }
-    byte.read_epoch = epoch_;
-    byte.read_wave_epoch = wave_epoch;
+    cell.read_epoch = epoch_;
+    cell.read_wave_epoch = wave_epoch;
     return good;
   }
 
-  bool write_byte(Byte& byte, std::ptrdiff_t offset) {
+  bool write_cell(Cell& cell, std::ptrdiff_t offset) {
     const auto thread = static_cast<int16_t>(current_->lane.thread);
     const uint32_t wave_epoch = waves_[static_cast<size_t>(thread / shape_.wave)].epoch;
     bool good = true;
-    if (byte.write_epoch == epoch_ && byte.writer != thread &&
-        !wave_ordered(byte.writer / shape_.wave, byte.write_wave_epoch)) {
+    if (cell.write_epoch == epoch_ && cell.writer != thread &&
+        !wave_ordered(cell.writer / shape_.wave, cell.write_wave_epoch)) {
       find(Kind::kSharedRace,
-           fmt::format("writes byte {} that thread {} wrote, no barrier between", offset, byte.writer));
+           fmt::format("writes byte {} that thread {} wrote, no barrier between", offset, cell.writer));
       good = false;
-    } else if (byte.read_epoch == epoch_ && byte.reader != thread &&
-               !wave_ordered(byte.reader_wave, byte.read_wave_epoch)) {
+    } else if (cell.read_epoch == epoch_ && cell.reader != thread &&
+               !wave_ordered(cell.reader_wave, cell.read_wave_epoch)) {
       find(Kind::kSharedRace,
            fmt::format("writes byte {} that {} read, no barrier between", offset,
-                       byte.reader == kMany ? "others" : fmt::format("thread {}", byte.reader)));
+                       cell.reader == kMany ? "others" : fmt::format("thread {}", cell.reader)));
       good = false;
     }
-    byte.write_epoch = epoch_;
-    byte.write_wave_epoch = wave_epoch;
-    byte.writer = thread;
+    cell.write_epoch = epoch_;
+    cell.write_wave_epoch = wave_epoch;
+    cell.writer = thread;
     return good;
   }
 
@@ -390,13 +390,16 @@ class Machine {
   Fiber* current_ = nullptr;
   std::vector<WaveState> waves_{kMaxThreads / 32 + 1};
   std::vector<char> shared_;
-  std::vector<Byte> bytes_;
+  std::vector<Cell> cells_;
   uint32_t epoch_ = 0;
   uint32_t block_epoch_ = 0;  // the first epoch of this block
   int num_at_barrier_ = 0;
   std::source_location barrier_where_;
-  uintptr_t last_begin_ = 0;
-  uintptr_t last_end_ = 0;
+  struct Range {
+    uintptr_t begin = 1, end = 0;
+  };
+  std::array<Range, 8> recent_;  // allocations that were hit last
+  size_t next_recent_ = 0;
 };
 
 Machine& machine() {
@@ -447,6 +450,11 @@ void set_seed(uint64_t seed) { machine().seed(seed); }
 
 void run(const LaunchShape& shape, const std::function<void()>& kernel) { machine().run(shape, kernel); }
 
+void prepare() {
+  machine();
+  allocations();
+}
+
 constexpr size_t kRedZoneBytes = 256;
 
 void* allocate(size_t size_bytes) {
@@ -463,7 +471,7 @@ void* allocate(size_t size_bytes) {
 void free(void* pointer) {
   if (pointer == nullptr) return;
   CHECK(allocations().erase(reinterpret_cast<uintptr_t>(pointer)) == 1);
-  machine().forget_allocation();
+  machine().forget_allocations();
   std::free(static_cast<char*>(pointer) - kRedZoneBytes);
 }
 

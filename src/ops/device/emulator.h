@@ -72,6 +72,9 @@ struct LaunchShape {
 // Runs every block. One launch at a time in a process.
 void run(const LaunchShape& shape, const std::function<void()>& kernel);
 
+// Makes what lives as long as the process. Whoever frees device memory at its end calls this first.
+void prepare();
+
 // Device memory: NaN-filled, with room on both sides that nobody may touch.
 void* allocate(size_t size_bytes);  // null when there is none
 void free(void* pointer);

@@ -29,11 +29,33 @@ class Scratch {
 struct Context {
   Device& device;
   Scratch& scratch;
+  Scratch& tables;  // small arrays from the host
 };
+
+std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,
+                             DType dtype);  // weight.cc
 
 void embed(const Context& context, const Embed& args);  // rows.cc
 void gather_rows(const Context& context, const GatherRows& args);
 void rms_norm(const Context& context, const RmsNorm& args);
 void swiglu(const Context& context, const SwiGlu& args);
+
+void matmul(const Context& context, const Matmul& args);  // matmul.cc
+void gemv(const Context& context, const Matmul& args);    // gemv.cc: any number of rows, 16 at a time
+void gemm(const Context& context, const Matmul& args);    // gemm.cc
+// A vendor's matrix product; false when this build or shape has none. gemm_cublas.cc or gemm_none.cc.
+bool library_gemm(const Context& context, const Matmul& args);
+
+void rope_angles(const Context& context, const RopeAngles& args);  // rope.cc
+void qk_rope_write(const Context& context, const QkRopeWrite& args);
+
+void attention(const Context& context, const Attention& args);          // attention.cc
+void attention_decode(const Context& context, const Attention& args);   // attention_decode.cc
+void attention_prefill(const Context& context, const Attention& args);  // attention_prefill.cc
+
+void causal_conv(const Context& context, const CausalConv& args);  // conv.cc
+void gated_delta(const Context& context, const GatedDelta& args);  // gdn.cc
+void gdn_decode(const Context& context, const GatedDelta& args);   // gdn_decode.cc
+void gdn_prefill(const Context& context, const GatedDelta& args);  // gdn_prefill.cc
 
 }  // namespace longspan::ops::device

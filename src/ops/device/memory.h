@@ -38,6 +38,7 @@ struct Global {
 // Shared memory of elements T.
 template <class T>
 struct Shared {
+  static_assert(sizeof(T) >= 2);  // the emulator tells accesses apart by two bytes
   T* data = nullptr;
 
   DEVICE_FN T get(int i) const { return load_shared<T>(data + i); }

@@ -95,10 +95,7 @@ void gather_words(const Context& context, const char* name, const TensorView& x,
 
 void gather(const Context& context, const char* name, const TensorView& x, const TensorView& rows,
             const TensorView& out) {
-  struct alignas(16) Word16 {
-    uint32_t v[4];
-  };
-  if (takes_words(x) && takes_words(out)) return gather_words<Word16>(context, name, x, rows, out);
+  if (takes_words(x) && takes_words(out)) return gather_words<Vec<uint32_t, 4>>(context, name, x, rows, out);
   if (dtype_size(x.dtype) == 4) return gather_words<uint32_t>(context, name, x, rows, out);
   gather_words<uint16_t>(context, name, x, rows, out);
 }

@@ -47,6 +47,7 @@ class Device final {
   void upload(void* to, const void* from, size_t size_bytes);
   void download(void* to, const void* from, size_t size_bytes);
   void copy(void* to, const void* from, size_t size_bytes);  // device to device
+  void zero(void* to, size_t size_bytes);
   void wait();
 
   // Times every launch from here on with two events; costs a few microseconds a launch.

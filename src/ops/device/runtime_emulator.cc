@@ -16,6 +16,7 @@ struct Device::Impl {};
 
 Device::Device(int index) {
   if (index < 0 || index > 1) fail(ErrorKind::kEnvironment, "emulator: got device {}, need 0 or 1", index);
+  emulator::prepare();
   const int wave = index == 0 ? kMaxWave / 2 : kMaxWave;
   info_ = {.name = "SIMT emulator",
            .arch = fmt::format("wave{}", wave),
@@ -37,6 +38,7 @@ Buffer Device::allocate(DType dtype, Shape shape) const {
 void Device::upload(void* to, const void* from, size_t size_bytes) { std::memcpy(to, from, size_bytes); }
 void Device::download(void* to, const void* from, size_t size_bytes) { std::memcpy(to, from, size_bytes); }
 void Device::copy(void* to, const void* from, size_t size_bytes) { std::memcpy(to, from, size_bytes); }
+void Device::zero(void* to, size_t size_bytes) { std::memset(to, 0, size_bytes); }
 void Device::wait() {}
 void Device::start_profile() {}
 std::vector<KernelTime> Device::finish_profile() { return {}; }

@@ -82,6 +82,9 @@ void Device::download(void* to, const void* from, size_t size_bytes) {
 void Device::copy(void* to, const void* from, size_t size_bytes) {
   check("copy", api::copy(to, from, size_bytes, static_cast<api::Stream>(stream_)));
 }
+void Device::zero(void* to, size_t size_bytes) {
+  check("zeroing", api::fill(to, 0, size_bytes, static_cast<api::Stream>(stream_)));
+}
 void Device::wait() { check("waiting", api::wait(static_cast<api::Stream>(stream_))); }
 
 void Device::start_profile() {

@@ -1,0 +1,299 @@
+// Attention of one query token over its paged context. The context is cut into segments, each the work of
+// one block for the query heads that share a KV head; a second kernel joins the segments in order. How a
+// context is cut depends on its own length only.
+#include <algorithm>
+
+#include "ops/device/kernels.h"
+#include "ops/device/launch.h"
+#include "ops/device/paged_kv.h"
+#include "ops/device/wave.h"
+
+namespace longspan::ops::device {
+namespace {
+
+// Tokens of a segment: 64 segments up to 64K tokens, then segments of 1,024.
+HOST_DEVICE_FN int segment_tokens(int seq_len) {
+  const int units = (seq_len + 4095) / 4096;
+  return 64 * (units < 16 ? units : 16);
+}
+inline int max_segments(int64_t max_seq_len) { return std::max(64, ceil_div(max_seq_len, 1024)); }
+
+constexpr int kHeads = 8;        // query heads a block takes
+constexpr int kGroup = 32;       // lanes that share a key: each holds kVec elements of a row, or twice that
+constexpr int kGroups = 4;       // of a block
+constexpr int kKeys = 4;         // keys a group takes at once
+constexpr int kMaxElements = 8;  // of a row in one lane
+
+// Element `first` .. of a row as floats; zero from `size` on.
+template <class T>
+DEVICE_FN void load_row(Global<T> row, int first, int size, bool words, float (&out)[kVec<T>]) {
+  if (words && first < size) {
+    const Vec<T, kVec<T>> word = row.template load<kVec<T>>(first);
+#pragma unroll
+    for (int e = 0; e < kVec<T>; ++e) out[e] = to_float(word.v[e]);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < kVec<T>; ++e) out[e] = first + e < size ? row.at(first + e) : 0.0f;
+}
+
+// Block (segment, kv head and part of its query heads, sequence). Four groups of 32 lanes take four keys each
+// in turn; a lane holds its elements of q, of each sum and of the rows in flight. With kWholePages the page
+// of four keys is looked up once, otherwise each key's: the same rows in the same order, so the same bits.
+template <class T, bool kWholePages>
+struct DecodeKernel {
+  static constexpr int kThreads = kGroup * kGroups;
+  static constexpr int kWords = kMaxElements / kVec<T>;  // of a row in one lane
+
+  Heads<T> q;                   // [num_tokens, num_q_heads, head_dim]
+  Matrix<int32_t> block_table;  // [num_seqs, max_pages]
+  PagedKv<T> kv;
+  SeqTable seqs;
+  Global<float> partial;  // [num_seqs, num_q_heads, max_segments, head_dim + 2]: sums, maximum, weight
+  int first_seq;
+  int num_q_heads;
+  int num_segments;  // room for
+  float scale;
+  bool q_words;
+
+  static constexpr int kState = kMaxElements * kGroup + 2;  // floats of a group's head in shared memory
+  static constexpr size_t kSharedBytes = shared_bytes<float>(kGroups * kHeads * kState);
+
+  struct State {
+    float max[kHeads];
+    float weight[kHeads];
+    float sum[kHeads][kMaxElements];
+  };
+
+  DEVICE_FN void operator()() const {
+    const int seq_idx = first_seq + block_idx().z;
+    const int seq_len = seqs.seq_lens.get(seq_idx);
+    const int tokens = segment_tokens(seq_len);
+    const int begin = block_idx().x * tokens;
+    if (begin >= seq_len) return;
+    const int end = begin + tokens < seq_len ? begin + tokens : seq_len;
+
+    const int group_size = num_q_heads / kv.num_kv_heads;
+    const int parts = (group_size + kHeads - 1) / kHeads;
+    const int kv_head = block_idx().y / parts;
+    const int part = block_idx().y % parts;
+    const int first_head = kv_head * group_size + part * kHeads;
+    const int num_heads = group_size - part * kHeads < kHeads ? group_size - part * kHeads : kHeads;
+
+    float queries[kHeads][kMaxElements];
+    State state;
+    load_queries(seqs.query_start_loc.get(seq_idx), first_head, num_heads, queries, state);
+    const int group = thread_idx() / kGroup;
+    // A wave may hold several groups: all stay together to the end, those without a key on the segment's
+    // first.
+    for (int base = begin; base < end; base += kGroups * kKeys)
+      add_keys(block_table.row(seq_idx), kv_head, base + group * kKeys, begin, end, num_heads, queries,
+               state);
+    write_partial(first_head, num_heads, state);
+  }
+
+  DEVICE_FN int element(int w) const { return (thread_idx() % kGroup + w * kGroup) * kVec<T>; }
+
+  DEVICE_FN void load_queries(int row, int first_head, int num_heads, float (&queries)[kHeads][kMaxElements],
+                              State& state) const {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      state.max[h] = -INFINITY;
+      state.weight[h] = 0.0f;
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        float values[kVec<T>] = {};
+        if (h < num_heads) load_row<T>(q.row(row, first_head + h), element(w), kv.head_dim, q_words, values);
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e) {
+          queries[h][w * kVec<T> + e] = values[e];
+          state.sum[h][w * kVec<T> + e] = 0.0f;
+        }
+      }
+    }
+  }
+
+  // Keys `key` .. `key` + kKeys - 1, those before `end`.
+  DEVICE_FN void add_keys(Global<int32_t> table, int kv_head, int key, int begin, int end, int num_heads,
+                          const float (&queries)[kHeads][kMaxElements], State& state) const {
+    float k[kKeys][kMaxElements], v[kKeys][kMaxElements];
+    const int valid = key < end ? key : begin;
+    int page = kWholePages ? table.get(valid / kv.page_tokens) : 0;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int position = key + i < end ? key + i : valid;
+      if (!kWholePages) page = table.get(position / kv.page_tokens);
+      const Global<T> k_row = kv.row(page, 0, position % kv.page_tokens, kv_head);
+      const Global<T> v_row = kv.row(page, 1, position % kv.page_tokens, kv_head);
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        float values[kVec<T>];
+        load_row<T>(k_row, element(w), kv.head_dim, kv.words, values);
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e) k[i][w * kVec<T> + e] = values[e];
+        load_row<T>(v_row, element(w), kv.head_dim, kv.words, values);
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e) v[i][w * kVec<T> + e] = values[e];
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      if (h >= num_heads) break;
+      float score[kKeys];
+      float max = state.max[h];
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        float dot = 0.0f;
+#pragma unroll
+        for (int e = 0; e < kMaxElements; ++e) dot += queries[h][e] * k[i][e];
+        dot = group_sum<kGroup>(dot);
+        score[i] = key + i < end ? dot * scale : -INFINITY;
+        max = fmaxf(max, score[i]);
+      }
+      if (max == -INFINITY) continue;  // no key yet; the sums below would be NaN
+      const float shrink = expf(state.max[h] - max);
+      state.max[h] = max;
+      state.weight[h] *= shrink;
+#pragma unroll
+      for (int e = 0; e < kMaxElements; ++e) state.sum[h][e] *= shrink;
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        const float p = expf(score[i] - max);
+        state.weight[h] += p;
+#pragma unroll
+        for (int e = 0; e < kMaxElements; ++e) state.sum[h][e] += p * v[i][e];
+      }
+    }
+  }
+
+  // Joins the groups in order. A group that had no key has weight 0 and maximum -inf.
+  DEVICE_FN void write_partial(int first_head, int num_heads, const State& state) const {
+    SharedPool pool;
+    const Shared<float> all = pool.take<float>(kGroups * kHeads * kState);
+    const int group = thread_idx() / kGroup;
+    const int lane = thread_idx() % kGroup;
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const Shared<float> mine = all + (group * kHeads + h) * kState;
+#pragma unroll
+      for (int w = 0; w < kWords; ++w)
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e) mine.put(element(w) + e, state.sum[h][w * kVec<T> + e]);
+      if (lane == 0) {
+        mine.put(kState - 2, state.max[h]);
+        mine.put(kState - 1, state.weight[h]);
+      }
+    }
+    block_sync();
+    for (int h = 0; h < num_heads; ++h) {
+      float max = -INFINITY;
+      for (int g = 0; g < kGroups; ++g) max = fmaxf(max, all.get((g * kHeads + h) * kState + kState - 2));
+      float shrink[kGroups];
+      float weight = 0.0f;
+      for (int g = 0; g < kGroups; ++g) {
+        shrink[g] = expf(all.get((g * kHeads + h) * kState + kState - 2) - max);
+        weight += shrink[g] * all.get((g * kHeads + h) * kState + kState - 1);
+      }
+      const int64_t row = (static_cast<int64_t>(block_idx().z) * num_q_heads + first_head + h) * num_segments;
+      const Global<float> to = partial + (row + block_idx().x) * (kv.head_dim + 2);
+      for (int d = thread_idx(); d < kv.head_dim; d += kThreads) {
+        float sum = 0.0f;
+        for (int g = 0; g < kGroups; ++g) sum += shrink[g] * all.get((g * kHeads + h) * kState + d);
+        to.put(d, sum);
+      }
+      if (thread_idx() == 0) {
+        to.put(kv.head_dim, max);
+        to.put(kv.head_dim + 1, weight);
+      }
+    }
+  }
+};
+
+// Block (query head, sequence): segments joined in order, then the output gate. Threads over head_dim.
+template <class T>
+struct JoinKernel {
+  static constexpr int kThreads = 128;
+  Global<float> partial;  // [num_seqs, num_q_heads, max_segments, head_dim + 2]
+  SeqTable seqs;
+  Heads<T> gate;  // or empty
+  Heads<T> out;
+  int first_seq;
+  int head_dim;
+  int num_segments;  // room for
+
+  DEVICE_FN void operator()() const {
+    const int head = block_idx().x;
+    const int seq_idx = first_seq + block_idx().y;
+    const int seq_len = seqs.seq_lens.get(seq_idx);
+    const int tokens = segment_tokens(seq_len);
+    const int count = (seq_len + tokens - 1) / tokens;
+    const int64_t row = static_cast<int64_t>(block_idx().y) * grid_size().x + head;
+    const Global<float> from = partial + row * num_segments * (head_dim + 2);
+    float max = -INFINITY;
+    for (int i = 0; i < count; ++i) max = fmaxf(max, from.get(i * (head_dim + 2) + head_dim));
+    const int64_t token = seqs.query_start_loc.get(seq_idx);
+    for (int d = thread_idx(); d < head_dim; d += kThreads) {
+      float weight = 0.0f;
+      float sum = 0.0f;
+      for (int i = 0; i < count; ++i) {
+        const Global<float> segment = from + static_cast<int64_t>(i) * (head_dim + 2);
+        const float shrink = expf(segment.get(head_dim) - max);
+        weight += shrink * segment.get(head_dim + 1);
+        sum += shrink * segment.get(d);
+      }
+      float value = rounded<T>(sum / weight);
+      if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-gate.row(token, head).at(d))));
+      out.row(token, head).set(d, value);
+    }
+  }
+};
+
+template <class T, bool kWholePages>
+void run(const Context& context, const Attention& args) {
+  using Kernel = DecodeKernel<T, kWholePages>;
+  const Index num_q_heads = args.q.dim(1);
+  const Index head_dim = args.kv.head_dim;
+  CHECK_MSG(head_dim <= kGroup * kMaxElements, "[attention] head_dim: got {}, need at most {}", head_dim,
+            kGroup * kMaxElements);
+  const int num_segments = max_segments(args.block_table.dim(1) * args.kv.page_tokens);
+  const auto partial = static_cast<float*>(context.scratch.reserve(
+      static_cast<size_t>(args.num_seqs * num_q_heads * num_segments * (head_dim + 2)) * sizeof(float)));
+  const Index group_size = num_q_heads / args.kv.num_kv_heads;
+  launch(context.device,
+         {.name = kWholePages ? "attention_decode_pages" : "attention_decode",
+          .grid = {num_segments, static_cast<int>(args.kv.num_kv_heads) * ceil_div(group_size, kHeads),
+                   static_cast<int>(args.num_seqs)},
+          .shared_bytes = Kernel::kSharedBytes},
+         Kernel{.q = heads<T>(args.q),
+                .block_table = matrix<int32_t>(args.block_table),
+                .kv = paged_kv<T>(args.kv),
+                .seqs = seq_table(args.seqs),
+                .partial = {partial},
+                .first_seq = static_cast<int>(args.first_seq),
+                .num_q_heads = static_cast<int>(num_q_heads),
+                .num_segments = num_segments,
+                .scale = args.scale,
+                .q_words = takes_words(args.q)});
+  launch(context.device,
+         {.name = "attention_join", .grid = {static_cast<int>(num_q_heads), static_cast<int>(args.num_seqs)}},
+         JoinKernel<T>{.partial = {partial},
+                       .seqs = seq_table(args.seqs),
+                       .gate = args.gate.empty() ? Heads<T>{} : heads<T>(args.gate),
+                       .out = heads<T>(args.out),
+                       .first_seq = static_cast<int>(args.first_seq),
+                       .head_dim = static_cast<int>(head_dim),
+                       .num_segments = num_segments});
+}
+
+}  // namespace
+
+void attention_decode(const Context& context, const Attention& args) {
+  dispatch_element(args.q.dtype, [&]<class T>() {
+    if (args.path == AttentionPath::kPageContiguousDecode)
+      run<T, true>(context, args);
+    else
+      run<T, false>(context, args);
+  });
+}
+
+}  // namespace longspan::ops::device

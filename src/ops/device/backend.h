@@ -1,0 +1,17 @@
+// The device backend: CUDA, HIP or the emulator, whichever this build was made for.
+#pragma once
+
+#include <memory>
+
+#include "ops/ops.h"
+
+namespace longspan::ops::device {
+
+// Whether this build was made for a card, and which: "cuda", "hip", "emulator".
+const char* vendor_name();
+
+// Throws kEnvironment when there is no such device. index: of the card; the emulator's 0 has waves of 32
+// lanes, its 1 of 64.
+std::unique_ptr<Backend> make_backend(int index);
+
+}  // namespace longspan::ops::device

@@ -1,0 +1,114 @@
+// out = x W^T for few rows of x: weights stream by once, in 16-byte words. Bound by memory.
+#include <algorithm>
+
+#include "ops/device/kernels.h"
+#include "ops/device/launch.h"
+#include "ops/device/wave.h"
+#include "ops/device/weight.h"
+
+namespace longspan::ops::device {
+namespace {
+
+// A wave holds kRows weight rows and kM rows of x. Lane l takes the words l, l + kWave, ... of a row, adds
+// their elements in order, and the wave adds its lanes as a butterfly: the tree of a sum depends on K and the
+// wave's width alone, neither on kM nor on kRows. x stays in the first-level cache.
+template <int kWave, class T, int kM>
+struct GemvKernel {
+  static constexpr int kThreads = 256;
+  static constexpr int kRows = 2;
+  static constexpr int kUnroll = kM <= 4 ? 4 : 2;  // words in flight, a row
+  static constexpr int kRowsPerBlock = kThreads / kWave * kRows;
+  using Word = Vec<T, kVec<T>>;
+
+  Matrix<T> x;         // [m, k] in whole words
+  Matrix<T> weight;    // [n, k] in whole words, zero-padded
+  Global<float> bias;  // [n] or empty
+  Matrix<T> out;       // [m, n]
+  int m;               // up to kM
+  int n;
+  int words;  // of a row
+
+  DEVICE_FN void operator()() const {
+    const int first = block_idx().x * kRowsPerBlock + Wave<kWave>::index() * kRows;
+    if (first >= n) return;  // whole waves: no collective is left alone
+    float sums[kM][kRows] = {};
+    int word = Wave<kWave>::lane();
+    for (; word + (kUnroll - 1) * kWave < words; word += kUnroll * kWave)
+      add_words<kUnroll>(first, word, sums);
+    for (; word < words; word += kWave) add_words<1>(first, word, sums);
+    for (int i = 0; i < kM; ++i)
+      for (int r = 0; r < kRows; ++r) {
+        const float sum = Wave<kWave>::sum(sums[i][r]);
+        if (Wave<kWave>::lane() != 0 || i >= m || first + r >= n) continue;
+        out.row(i).set(first + r, bias.empty() ? sum : sum + bias.get(first + r));
+      }
+  }
+
+  template <int kCount>
+  DEVICE_FN void add_words(int first, int word, float (&sums)[kM][kRows]) const {
+    Word w[kCount][kRows];
+#pragma unroll
+    for (int u = 0; u < kCount; ++u)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        w[u][r] = weight.row(first + r < n ? first + r : n - 1)
+                      .template stream<kVec<T>>(static_cast<int64_t>(word + u * kWave) * kVec<T>);
+#pragma unroll
+    for (int u = 0; u < kCount; ++u)
+#pragma unroll
+      for (int i = 0; i < kM; ++i) {
+        const Word xs =
+            x.row(i < m ? i : m - 1).template load<kVec<T>>(static_cast<int64_t>(word + u * kWave) * kVec<T>);
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e)
+#pragma unroll
+          for (int r = 0; r < kRows; ++r) sums[i][r] += to_float(xs.v[e]) * to_float(w[u][r].v[e]);
+      }
+  }
+};
+
+template <int kWave, class T, int kM>
+void gemv_rows(const Context& context, const Matmul& args) {
+  using Kernel = GemvKernel<kWave, T, kM>;
+  const DeviceWeight& weight = device_weight(args.weight);
+  const Index n = weight.out_features;
+  launch(context.device,
+         {.name = "gemv",
+          .grid = {ceil_div(n, Kernel::kRowsPerBlock)},
+          .bytes = static_cast<double>(weight.size_bytes()),
+          .flops = 2.0 * static_cast<double>(args.x.dim(0) * n * weight.in_features)},
+         Kernel{.x = matrix<T>(args.x),
+                .weight = matrix<T>(weight.view()),
+                .bias = global<float>(args.bias),
+                .out = matrix<T>(args.out),
+                .m = static_cast<int>(args.x.dim(0)),
+                .n = static_cast<int>(n),
+                .words = static_cast<int>(weight.stride() / kVec<T>)});
+}
+
+}  // namespace
+
+void gemv(const Context& context, const Matmul& args) {
+  dispatch_element(args.x.dtype, [&]<class T>() {
+    dispatch_wave(context.device, [&]<int kWave>() {
+      for (Index begin = 0; begin < args.x.dim(0); begin += 16) {
+        const Index m = std::min<Index>(16, args.x.dim(0) - begin);
+        Matmul part = args;
+        part.x = args.x.rows(begin, m);
+        part.out = args.out.rows(begin, m);
+        if (m == 1)
+          gemv_rows<kWave, T, 1>(context, part);
+        else if (m == 2)
+          gemv_rows<kWave, T, 2>(context, part);
+        else if (m <= 4)
+          gemv_rows<kWave, T, 4>(context, part);
+        else if (m <= 8)
+          gemv_rows<kWave, T, 8>(context, part);
+        else
+          gemv_rows<kWave, T, 16>(context, part);
+      }
+    });
+  });
+}
+
+}  // namespace longspan::ops::device

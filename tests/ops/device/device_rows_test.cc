@@ -1,0 +1,257 @@
+// Row operations, linear layers and rotary embedding on a device, against the reference.
+#include "device/devices.h"
+#include "gdn_case.h"
+#include "rope_case.h"
+
+namespace longspan::ops::test {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+double tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-6 : 6e-4; }
+
+std::mt19937 rng(7);
+float normal() { return std::normal_distribution<float>()(rng); }
+
+TestTensor random_rows(DType dtype, Index num_rows, Index n, Index padding = 0, bool misaligned = false) {
+  TestTensor tensor(dtype, {num_rows, n}, padding, misaligned);
+  tensor.fill(normal);
+  return tensor;
+}
+
+TestTensor copy_of(const TestTensor& from, Index padding, bool misaligned) {
+  TestTensor to(from.view().dtype, from.view().shape, padding, misaligned);
+  const std::vector<float> values = from.values();
+  auto next = values.begin();
+  to.fill([&] { return *next++; });
+  return to;
+}
+
+TEST(DeviceRmsNorm, AgreesWithReference) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const NormKind kind : {NormKind::kZeroCentered, NormKind::kRoundThenScale})
+        for (const Index n : {1, 3, 64, 65, 200, 517, 1024})
+          for (const bool add : {false, true}) {
+            const TestTensor delta = random_rows(dtype, 3, n, 3, true), x = random_rows(dtype, 3, n);
+            const TestTensor x_got = copy_of(x, 5, n % 2 == 1), x_want = copy_of(x, 0, false);
+            const TestTensor got(dtype, {3, n}, 2, true), want(dtype, {3, n});
+            TestTensor weight(DType::kF32, {n}, 0, true);
+            weight.fill(normal);
+            RmsNorm args{.x = x_got.view(), .weight = weight.view(), .kind = kind, .out = got.view()};
+            if (add) args.delta = delta.view();
+            device->rms_norm(args);
+            args.x = x_want.view();
+            args.out = want.view();
+            reference().rms_norm(args);
+            EXPECT_LT(relative_error(got.values(), want.values()), tolerance(dtype))
+                << device->name() << " " << dtype_name(dtype) << " n " << n << " add " << add;
+            EXPECT_EQ(x_got.values(), x_want.values());
+          }
+}
+
+TEST(DeviceRmsNorm, OutMayBeItsInput) {
+  for (StagedBackend* device : devices()) {
+    const TestTensor x = random_rows(DType::kBF16, 4, 300), in_place = copy_of(x, 0, false);
+    TestTensor weight(DType::kF32, {300});
+    weight.fill(normal);
+    const TestTensor out(DType::kBF16, {4, 300});
+    device->rms_norm({.x = x.view(), .weight = weight.view(), .out = out.view()});
+    device->rms_norm({.x = in_place.view(), .weight = weight.view(), .out = in_place.view()});
+    EXPECT_EQ(out.values(), in_place.values());
+  }
+}
+
+TEST(DeviceSwiGlu, AgreesWithReference) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const Index n : {1, 5, 16, 100, 517}) {
+        TestTensor gate_up(dtype, {5, 2 * n}, 3, true);
+        gate_up.fill([] { return 8.0f * normal(); });
+        const TestTensor got(dtype, {5, n}, 1, true), want(dtype, {5, n});
+        device->swiglu({.gate_up = gate_up.view(), .out = got.view()});
+        reference().swiglu({.gate_up = gate_up.view(), .out = want.view()});
+        EXPECT_LT(relative_error(got.values(), want.values()), tolerance(dtype)) << dtype_name(dtype) << n;
+      }
+}
+
+TEST(DeviceSwiGlu, SaturatesWithoutNan) {
+  const std::vector<float> gates = {-1e30f, -1000, -104, -89, -20, 0, 20, 88, 100, 1e30f};
+  const auto n = static_cast<Index>(gates.size());
+  TestTensor gate_up(DType::kF32, {1, 2 * n});
+  Index i = 0;
+  gate_up.fill([&] { return i < n ? gates[static_cast<size_t>(i++)] : 1.0f; });
+  for (StagedBackend* device : devices()) {
+    const TestTensor out(DType::kF32, {1, n});
+    device->swiglu({.gate_up = gate_up.view(), .out = out.view()});
+    const std::vector<float> got = out.values();
+    for (size_t j = 0; j < gates.size(); ++j) {
+      const double exact = gates[j] / (1 + std::exp(-static_cast<double>(gates[j])));
+      EXPECT_NEAR(got[j], exact, std::abs(exact) * 1e-6 + 1e-36) << gates[j];
+    }
+  }
+}
+
+TEST(DeviceGather, CopiesRowsExactly) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const Index n : {33, 64}) {
+        const TestTensor x = random_rows(dtype, 9, n, n % 2 == 1 ? 3 : 0, n % 2 == 1);
+        const TestTensor rows = ints({8, 0, 3, 3, 7});
+        const TestTensor got(dtype, {5, n}, n % 2, n % 2 == 1), want(dtype, {5, n});
+        device->gather_rows({.x = x.view(), .rows = rows.view(), .out = got.view()});
+        reference().gather_rows({.x = x.view(), .rows = rows.view(), .out = want.view()});
+        EXPECT_EQ(got.values(), want.values());
+      }
+}
+
+TEST(DeviceEmbed, ReadsPackedRows) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const Index n : {33, 64}) {
+        const TestTensor table = random_rows(DType::kF32, 9, n, 2);
+        const TestTensor ids = ints({8, 0, 3, 3, 7});
+        const TestTensor got(dtype, {5, n}), want(dtype, {5, n});
+        const auto packed = device->pack({&table.view(), 1}, dtype);
+        const auto plain = reference().pack({&table.view(), 1}, dtype);
+        device->embed({.ids = ids.view(), .table = packed.get(), .out = got.view()});
+        reference().embed({.ids = ids.view(), .table = plain.get(), .out = want.view()});
+        EXPECT_EQ(got.values(), want.values());
+      }
+}
+
+// Rows of x by a weight, on the device.
+std::vector<float> product(StagedBackend& device, const TensorView& x, const Weight& weight,
+                           const TensorView& bias, Index num_decode_rows) {
+  const TestTensor out(x.dtype, {x.dim(0), weight.out_features}, 1, true);
+  device.matmul(
+      {.x = x, .num_decode_rows = num_decode_rows, .weight = &weight, .bias = bias, .out = out.view()});
+  return out.values();
+}
+
+TEST(DeviceMatmul, AgreesWithReferenceForAnyShape) {
+  const Index shapes[][3] = {{1, 1, 1},    {1, 17, 3},    {2, 31, 33},  {5, 100, 64},
+                             {8, 40, 520}, {16, 97, 65},  {17, 33, 70}, {33, 20, 31},
+                             {64, 96, 96}, {70, 129, 67}, {3, 40, 2100}};
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const auto& [m, n, k] : shapes)
+        for (const bool has_bias : {false, true}) {
+          const TestTensor x = random_rows(dtype, m, k, k % 8 == 0 ? 0 : 3, k % 2 == 1);
+          const TestTensor weight = random_rows(dtype, n, k);
+          const TestTensor bias = random_rows(DType::kF32, 1, n);
+          const TensorView bias_view =
+              has_bias ? TensorView(bias.view().data, DType::kF32, {n}) : TensorView();
+          const auto packed = device->pack({&weight.view(), 1}, dtype);
+          const auto plain = reference().pack({&weight.view(), 1}, dtype);
+          const TestTensor want(dtype, {m, n});
+          reference().matmul({.x = x.view(), .weight = plain.get(), .bias = bias_view, .out = want.view()});
+          for (const Index num_decode_rows : {Index{-1}, has_bias ? m : 0})
+            EXPECT_LT(relative_error(product(*device, x.view(), *packed, bias_view, num_decode_rows),
+                                     want.values()),
+                      tolerance(dtype))
+                << device->name() << " " << dtype_name(dtype) << " " << m << " x " << n << " x " << k
+                << " decode " << num_decode_rows;
+        }
+}
+
+TEST(DeviceMatmul, StacksAndConvertsParts) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes) {
+      const TestTensor a = random_rows(DType::kF32, 5, 40), b = random_rows(DType::kBF16, 7, 40, 3);
+      const TensorView parts[] = {a.view(), b.view()};
+      const auto packed = device->pack(parts, dtype), plain = reference().pack(parts, dtype);
+      EXPECT_EQ(packed->out_features, 12);
+      EXPECT_EQ(packed->in_features, 40);
+      const TestTensor x = random_rows(dtype, 3, 40), want(dtype, {3, 12});
+      reference().matmul({.x = x.view(), .weight = plain.get(), .out = want.view()});
+      EXPECT_LT(relative_error(product(*device, x.view(), *packed, {}, -1), want.values()), tolerance(dtype));
+    }
+}
+
+// One tree of sums for decode rows, one for prompt rows, however many there are.
+TEST(DeviceMatmul, RowsDoNotDependOnTheirNumber) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Index m = 40, n = 70, k = 640;
+      const TestTensor x = random_rows(dtype, m, k), weight = random_rows(dtype, n, k);
+      const auto packed = device->pack({&weight.view(), 1}, dtype);
+      for (const bool decode : {true, false}) {
+        const std::vector<float> all = product(*device, x.view(), *packed, {}, decode ? m : 0);
+        for (const Index count : {1, 2, 3, 4, 5, 8, 9, 16, 17, 33}) {
+          const std::vector<float> part =
+              product(*device, x.view().rows(m - count, count), *packed, {}, decode ? count : 0);
+          EXPECT_TRUE(
+              std::equal(part.begin(), part.end(), all.end() - static_cast<std::ptrdiff_t>(part.size())))
+              << device->name() << " " << count << " rows, decode " << decode;
+        }
+        // Decode rows in front of prompt rows change neither.
+        if (decode) continue;
+        const std::vector<float> mixed = product(*device, x.view(), *packed, {}, 5);
+        const std::vector<float> few = product(*device, x.view().rows(0, 5), *packed, {}, 5);
+        EXPECT_TRUE(std::equal(few.begin(), few.end(), mixed.begin()));
+        EXPECT_TRUE(std::equal(mixed.begin() + 5 * n, mixed.end(), all.begin() + 5 * n));
+      }
+    }
+}
+
+TEST(DeviceMatmul, NanStaysInItsRow) {
+  for (StagedBackend* device : devices())
+    for (const Index m : {4, 36}) {
+      const Index n = 40, k = 50;
+      TestTensor x = random_rows(DType::kBF16, m, k);
+      x.view().as<bf16>()[k + 49] = bf16(NAN);
+      const TestTensor weight = random_rows(DType::kBF16, n, k);
+      const auto packed = device->pack({&weight.view(), 1}, DType::kBF16);
+      const std::vector<float> out = product(*device, x.view(), *packed, {}, -1);
+      for (Index i = 0; i < m; ++i)
+        for (Index j = 0; j < n; ++j) ASSERT_EQ(std::isnan(out[static_cast<size_t>(i * n + j)]), i == 1);
+    }
+}
+
+TEST(DeviceRopeAngles, AreAccurateUpToAMillion) {
+  const TestTensor positions = ints({0, 1, 2, 63, 4095, 131071, 999999, 1048575});
+  const Index half = 33;
+  TestTensor inv_freq(DType::kF32, {half});
+  Index j = 0;
+  inv_freq.fill([&] { return static_cast<float>(std::pow(1e7, -static_cast<double>(j++) / half)); });
+  for (StagedBackend* device : devices()) {
+    const TestTensor got(DType::kF32, {8, 2 * half}), want(DType::kF32, {8, 2 * half});
+    device->rope_angles({positions.view(), inv_freq.view(), got.view()});
+    reference().rope_angles({positions.view(), inv_freq.view(), want.view()});
+    const std::vector<float> a = got.values(), b = want.values();
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1.2e-7) << i;
+  }
+}
+
+void expect_rope_like_reference(StagedBackend& device, const RopeShape& shape) {
+  const RopeProblem problem(shape), plain(shape);
+  device.qk_rope_write(problem.args());
+  reference().qk_rope_write(plain.args());
+  const std::vector<float> got = problem.memory(), want = plain.memory();
+  const float step = shape.dtype == DType::kF32 ? 2e-6f : 1.0f / 128;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], step * std::max(std::abs(want[i]), 0.25f))
+        << device.name() << " element " << i << ", dim " << shape.head_dim << ", " << dtype_name(shape.dtype);
+}
+
+TEST(DeviceQkRopeWrite, AgreesWithReference) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Index head_dim : {2, 20, 64, 256})
+        for (const Index rotary_dim : {Index{2}, head_dim / 4 * 2, head_dim})
+          expect_rope_like_reference(
+              *device, {.dtype = dtype, .num_tokens = 11, .head_dim = head_dim, .rotary_dim = rotary_dim});
+      for (const Index misalignment : {0, 1, 7})
+        for (const NormKind kind : {NormKind::kZeroCentered, NormKind::kRoundThenScale})
+          for (const bool normed : {false, true})
+            expect_rope_like_reference(*device, {.dtype = dtype,
+                                                 .num_tokens = 11,
+                                                 .normed = normed,
+                                                 .norm_kind = kind,
+                                                 .misalignment = misalignment});
+    }
+}
+
+}  // namespace
+}  // namespace longspan::ops::test
