@@ -74,6 +74,11 @@ RunningRequest::~RunningRequest() {
       end_.total_seconds, reason_label(end_.reason));
 }
 
+bool RunningRequest::late() const {
+  return !done() && origin_.timeout_seconds > 0 &&
+         seconds_between(origin_.arrived, engine::Clock::now()) >= origin_.timeout_seconds;
+}
+
 std::vector<ChoiceUpdate> RunningRequest::next(std::chrono::milliseconds timeout) {
   std::vector<ChoiceUpdate> updates = generation_.next(timeout);
   for (const ChoiceUpdate& update : updates) {

@@ -44,7 +44,8 @@ class RunningRequest final {
     std::string id;
     std::string route;
     engine::Clock::time_point arrived;
-    bool log_end = true;  // a line when it ends; without prompt and answer
+    bool log_end = true;         // a line when it ends; without prompt and answer
+    double timeout_seconds = 0;  // from its arrival; 0: none
   };
   RunningRequest(RequestList& list, Metrics& metrics, Origin origin, engine::Engine& engine,
                  const text::Tokenizer& tokenizer, const GenerationRequest& request);
@@ -55,6 +56,7 @@ class RunningRequest final {
   Usage usage() const { return generation_.usage(); }
   PrefillProgress progress() const { return generation_.progress(); }
   const PromptScores* prompt_scores(size_t prompt_idx) const { return generation_.prompt_scores(prompt_idx); }
+  bool late() const;  // it still runs, and its time is up
   bool has_token() const { return generation_.first_token_time().has_value(); }
   const std::string& id() const { return origin_.id; }
 

@@ -14,6 +14,7 @@
 #include "server/operation_routes.h"
 #include "server/page_routes.h"
 #include "server/service.h"
+#include "server/systemd.h"
 
 namespace longspan::server {
 namespace {
@@ -126,10 +127,14 @@ class Server::Impl {
             }) {}
 
   int port() const { return http_.port(); }
-  void start() { http_.start(); }
+  void start() {
+    http_.start();
+    notify_service_manager("READY=1");
+  }
 
   bool drain() {
     service_.draining = true;
+    notify_service_manager("STOPPING=1");
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.shutdown_timeout_seconds);
     while (http_.num_busy() > 0) {

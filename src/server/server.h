@@ -25,6 +25,7 @@ struct ServerOptions {
   bool strict_model_name = true;         // false: any name in a request is taken for the first
   double keepalive_seconds = 10;         // of silence, after which a stream gets a comment; 0: never
   double shutdown_timeout_seconds = 30;  // that running requests get after stop()
+  double request_timeout_seconds = 0;    // of a generation, from its arrival; 0: no limit
   int32_t max_choices = 64;              // choices of one request: prompts times n
   double stall_seconds = 300;            // a step of the engine that takes longer turns /health red
   bool log_requests = true;              // a line for each request that ended

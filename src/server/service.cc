@@ -29,6 +29,14 @@ class PeerWatch {
   engine::Clock::time_point last_ = engine::Clock::now();
 };
 
+// Dropping the request cancels it.
+WireError late_error() {
+  return {.status = 408,
+          .type = error_type(408),
+          .code = "request_timeout",
+          .message = "the answer took longer than this server's request_timeout_seconds"};
+}
+
 WireError engine_error(const std::string& message) {
   return {.status = 500, .type = error_type(500), .message = message};
 }
@@ -53,6 +61,10 @@ void run_stream(RunningRequest& running, const HttpPeer* peer, double keepalive_
         return;  // drops the other choices
       }
       out += format.update(news, running.usage());
+    }
+    if (running.late()) {
+      send(out + format.error(late_error()));
+      return;
     }
     const PrefillProgress progress = running.progress();
     if (format.progress && progress.processed > shown_progress && !running.has_token()) {
@@ -104,7 +116,8 @@ std::shared_ptr<RunningRequest> start_generation(Service& service, const HttpReq
         RunningRequest::Origin{.id = origin.id,
                                .route = origin.path,
                                .arrived = origin.arrived,
-                               .log_end = service.options.log_requests},
+                               .log_end = service.options.log_requests,
+                               .timeout_seconds = service.options.request_timeout_seconds},
         service.engine, service.tokenizer, request);
   } catch (const Error& error) {
     if (error.kind == ErrorKind::kExhausted) service.metrics.record_refusal();
@@ -128,6 +141,7 @@ std::vector<Answer> collect(RunningRequest& running, size_t num_choices, const H
       if (answer.finish.reason == FinishReason::kCancelled)
         throw WireError{.status = 409, .code = "cancelled", .message = "the request was cancelled"};
     }
+    if (running.late()) throw late_error();
     if (watch.gone())
       throw WireError{.status = kClientClosedRequest, .message = "the client closed the connection"};
   }

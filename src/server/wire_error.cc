@@ -75,6 +75,8 @@ std::string openai_error_body(const WireError& error) {
 HttpResponse openai_error_response(const WireError& error) {
   HttpResponse response{.status = error.status, .body = openai_error_body(error)};
   if (error.status == 503) response.set_header("Retry-After", kRetryAfterSeconds);
+  // Clients of OpenAI's kind would ask the same again, twice.
+  if (error.status == 408) response.set_header("x-should-retry", "false");
   return response;
 }
 

@@ -143,6 +143,25 @@ TEST(Http, bodies_under_way_have_a_limit_together) {
   EXPECT_EQ(second.headers["retry-after"], "2");
 }
 
+TEST(Http, the_page_needs_no_key_and_loads_nothing_from_elsewhere) {
+  server::ServerOptions options;
+  options.api_key = "secret";
+  const auto server = Running::shared().serve(options);
+  Client client(server->port());
+  const Reply page = client.request("GET", "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_NE(page.headers.at("content-security-policy").find("default-src 'none'; script-src 'self'"),
+            std::string::npos);
+  EXPECT_EQ(page.body.find("http"), std::string::npos) << "an address of another place";
+  for (const char* name : {"page.js", "page.css", "words.js", "icon.svg"}) {
+    EXPECT_NE(client.request("GET", std::string("/page/") + name).body, "") << name;
+    EXPECT_EQ(client.request("HEAD", std::string("/page/") + name).status, 200) << name;
+  }
+  EXPECT_EQ(client.request("GET", "/page/../server.cc").status, 404);
+  EXPECT_EQ(client.request("POST", "/").status, 401) << "no route: the key comes first";
+}
+
 TEST(Http, a_silent_connection_is_closed) {
   server::ServerOptions options;
   options.http.keep_alive_timeout = milliseconds(100);
@@ -318,6 +337,21 @@ TEST(Operation, T80_draining_finishes_what_runs_and_refuses_what_is_new) {
   EXPECT_EQ(running.read_reply().events().back(), "[DONE]");
   drain.join();
   EXPECT_TRUE(drained);
+}
+
+TEST(Operation, an_answer_that_takes_too_long_ends_with_an_error) {
+  server::ServerOptions options;
+  options.request_timeout_seconds = 0.3;
+  const auto server = Running::shared().serve(options);
+  const Reply whole = Client(server->port()).post(kChat, endless());
+  EXPECT_EQ(whole.status, 408);
+  EXPECT_EQ(whole.json()["error"]["code"], "request_timeout");
+  EXPECT_EQ(whole.headers.at("x-should-retry"), "false");
+  const std::vector<std::string> events =
+      Client(server->port()).post(kChat, endless({{"stream", true}})).events();
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(Json::parse(events[events.size() - 2])["error"]["code"], "request_timeout");
+  EXPECT_TRUE(Running::shared().becomes_idle());
 }
 
 TEST(Operation, stopping_ends_what_does_not_finish) {
