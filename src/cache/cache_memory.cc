@@ -61,6 +61,13 @@ std::optional<StateSlot> CacheMemory::allocate_state() {
   return StateSlot{.pages = std::move(*pages), .num_tokens = 0};
 }
 
+std::optional<StateSlot> CacheMemory::allocate_checkpoint() {
+  PagePool& pool = slots_ ? *slots_ : pages_;
+  while (pool.num_free() < num_state_groups_)
+    if (!index_ || !index_->evict_state(pool)) return std::nullopt;
+  return allocate_state();
+}
+
 std::optional<std::vector<Page>> CacheMemory::allocate_host_pages(int64_t count) {
   return take(host_pages_, count, /*evict=*/false);
 }
@@ -73,8 +80,8 @@ std::optional<StateSlot> CacheMemory::allocate_host_state() {
 }
 
 bool CacheMemory::may_fit(int64_t num_pages, int64_t num_states) const {
-  const auto fits = [&](const PagePool& pool, int64_t count) {
-    return count <= pool.num_free() || (index_ && count <= pool.num_free() + index_->num_reclaimable(pool));
+  const auto fits = [](const PagePool& pool, int64_t count) {
+    return count <= pool.num_free() + pool.num_reclaimable();
   };
   const int64_t state_pages = num_states * num_state_groups_;
   return slots_ ? fits(pages_, num_pages) && fits(*slots_, state_pages)

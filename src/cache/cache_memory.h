@@ -31,6 +31,8 @@ class CacheMemory {
   std::optional<std::vector<Page>> allocate_pages(int64_t count);
   std::optional<Page> allocate_page();        // one, for a step that must not allocate memory
   std::optional<StateSlot> allocate_state();  // num_tokens 0; an empty slot in a dense model
+  // For a state that may be of use one day: from free pages, or those of older checkpoints, never from KV.
+  std::optional<StateSlot> allocate_checkpoint();
   std::optional<std::vector<Page>> allocate_host_pages(int64_t count);
   std::optional<StateSlot> allocate_host_state();
 

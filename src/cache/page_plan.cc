@@ -284,4 +284,19 @@ MemoryPlan plan_memory(const PagePlan& plan, int64_t budget_bytes, int64_t max_m
   return memory;
 }
 
+SwapPlan plan_swap(const PagePlan& plan, int64_t budget_bytes, int32_t max_num_seqs) {
+  const int64_t page_bytes = plan.attention_page_bytes * plan.num_layer_tensors;
+  const int64_t slot_bytes = plan.state_page_bytes * plan.num_state_tensors;
+  SwapPlan swap;
+  if (slot_bytes > 0) {
+    swap.num_state_slots =
+        static_cast<int32_t>(std::clamp<int64_t>(budget_bytes / 4 / slot_bytes, 0, max_num_seqs));
+    if (swap.num_state_slots == 0) return swap;
+  }
+  const int64_t for_pages = budget_bytes - slot_bytes * swap.num_state_slots;
+  swap.num_pages = static_cast<int32_t>(std::clamp<int64_t>(for_pages / page_bytes, 0, INT32_MAX));
+  swap.size_bytes = swap.num_pages * page_bytes + swap.num_state_slots * slot_bytes;
+  return swap;
+}
+
 }  // namespace longspan::cache

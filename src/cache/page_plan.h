@@ -126,6 +126,16 @@ struct MemoryPlan {
   int64_t num_tokens = 0;       // concurrency * max_model_len
 };
 
+// Host memory for sequences that give up their place.
+struct SwapPlan {
+  int32_t num_pages = 0;
+  int32_t num_state_slots = 0;  // split only
+  int64_t size_bytes = 0;
+};
+
+// Split: one slot a sequence, at most max_num_seqs and a quarter of the budget; pages take the rest.
+SwapPlan plan_swap(const PagePlan& plan, int64_t budget_bytes, int32_t max_num_seqs);
+
 // Split: slots for max_num_seqs sequences and num_checkpoints more come first, pages take the rest. Never
 // throws: num_pages 0 says that the budget is too small.
 MemoryPlan plan_memory(const PagePlan& plan, int64_t budget_bytes, int64_t max_model_len,

@@ -65,29 +65,51 @@ std::optional<Page> PagePool::allocate() {
   return Page(this, id);
 }
 
-bool PagePool::pin(int32_t id) {
+template <class Change>
+void PagePool::update(int32_t id, const Change& change) {
   Entry& entry = entries_[static_cast<size_t>(id)];
+  num_reclaimable_ -= entry.is_reclaimable();
+  change(entry);
+  num_reclaimable_ += entry.is_reclaimable();
+}
+
+bool PagePool::pin(int32_t id) {
+  const Entry& entry = entries_[static_cast<size_t>(id)];
   CHECK_MSG(entry.use_count > 0, "[page pool] pin of free page {}", id);
   if (entry.pinned) return true;
   if (num_pinned_ == max_pinned_) return false;
-  entry.pinned = true;
+  update(id, [](Entry& e) { e.pinned = true; });
   ++num_pinned_;
   return true;
 }
 
 void PagePool::unpin(int32_t id) {
-  Entry& entry = entries_[static_cast<size_t>(id)];
-  if (!entry.pinned) return;
-  entry.pinned = false;
+  if (!is_pinned(id)) return;
+  update(id, [](Entry& e) { e.pinned = false; });
   --num_pinned_;
 }
 
-void PagePool::add_use(int32_t id) { ++entries_[static_cast<size_t>(id)].use_count; }
+bool PagePool::is_reclaimable(int32_t id) const { return entries_[static_cast<size_t>(id)].is_reclaimable(); }
+
+void PagePool::add_index_use(int32_t id) {
+  update(id, [](Entry& e) { ++e.index_uses; });
+}
+
+void PagePool::drop_index_use(int32_t id) {
+  update(id, [](Entry& e) { --e.index_uses; });
+}
+
+void PagePool::add_use(int32_t id) {
+  update(id, [](Entry& e) { ++e.use_count; });
+}
 
 void PagePool::drop_use(int32_t id) {
-  Entry& entry = entries_[static_cast<size_t>(id)];
-  CHECK_MSG(entry.use_count > 0, "[page pool] page {} freed twice", id);
-  if (--entry.use_count > 0) return;
+  CHECK_MSG(use_count(id) > 0, "[page pool] page {} freed twice", id);
+  update(id, [](Entry& e) {
+    --e.use_count;
+    e.index_uses = std::min(e.index_uses, e.use_count);  // the index itself goes
+  });
+  if (use_count(id) > 0) return;
   unpin(id);
   free_.push_back(id);
 }

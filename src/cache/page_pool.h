@@ -59,6 +59,12 @@ class PagePool {
   bool pin(int32_t id);
   void unpin(int32_t id);
   bool is_pinned(int32_t id) const { return entries_[static_cast<size_t>(id)].pinned; }
+  // The prefix index says which uses are its own: a page without others comes back when it is asked for.
+  // Counted at every change, so that asking costs nothing.
+  void add_index_use(int32_t id);
+  void drop_index_use(int32_t id);
+  bool is_reclaimable(int32_t id) const;  // in use, by the index alone, and not pinned
+  int32_t num_reclaimable() const { return num_reclaimable_; }
   int32_t use_count(int32_t id) const { return entries_[static_cast<size_t>(id)].use_count; }
 
   int32_t num_pages() const { return static_cast<int32_t>(entries_.size()); }
@@ -70,15 +76,22 @@ class PagePool {
   friend class Page;
   struct Entry {
     int32_t use_count = 0;
+    int32_t index_uses = 0;  // of them, those of the prefix index
     bool pinned = false;
+
+    bool is_reclaimable() const { return use_count > 0 && use_count == index_uses && !pinned; }
   };
   void add_use(int32_t id);
   void drop_use(int32_t id);
+  // Applies `change` to the entry and keeps num_reclaimable_ true.
+  template <class Change>
+  void update(int32_t id, const Change& change);
 
   std::vector<Entry> entries_;  // [num_pages]
   std::vector<int32_t> free_;   // a stack: the page freed last is the warmest
   int32_t max_pinned_ = 0;
   int32_t num_pinned_ = 0;
+  int32_t num_reclaimable_ = 0;
   int32_t max_used_ = 0;
   int64_t num_allocations_ = 0;
   int64_t num_refusals_ = 0;

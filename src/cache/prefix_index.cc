@@ -7,6 +7,12 @@
 #include "core/error.h"
 
 namespace longspan::cache {
+namespace {
+
+// Only the index uses it. A page may be in two nodes: partly filled in one, full in the other.
+bool is_evictable(const Page& page) { return page.pool()->is_reclaimable(page.id()); }
+
+}  // namespace
 
 PrefixIndex::PrefixIndex(const PrefixIndexOptions& options)
     : options_(options), num_partial_at_(static_cast<size_t>(options.page_tokens), 0) {
@@ -169,12 +175,9 @@ int32_t PrefixIndex::add_node(int32_t parent, PrefixKey key, std::span<const int
   node.end = nodes_[static_cast<size_t>(parent)].end + std::ssize(tokens);
   node.tokens.assign(tokens.begin(), tokens.end());
   node.page = page.share();
-  if (kv_pool_ == nullptr) {
-    kv_pool_ = page.pool();
-    own_uses_.resize(static_cast<size_t>(kv_pool_->num_pages()), 0);
-  }
+  if (kv_pool_ == nullptr) kv_pool_ = page.pool();
   CHECK_MSG(page.pool() == kv_pool_, "[prefix index] pages of two pools");
-  ++own_uses_[static_cast<size_t>(page.id())];
+  page.pool()->add_index_use(page.id());
   node.order = page_order_.insert(page_order_.end(), index);
   node.used_at = ++clock_;
   if (std::ssize(tokens) < options_.page_tokens) ++num_partial_at_[tokens.size()];
@@ -187,19 +190,13 @@ void PrefixIndex::set_state(int32_t index, StateSlot state) {
   Node& node = nodes_[static_cast<size_t>(index)];
   if (node.state) return;
   node.state = std::move(state);
+  for (const Page& page : node.state.pages) page.pool()->add_index_use(page.id());
   node.state_order = state_order_.insert(state_order_.end(), index);
   node.state_used_at = ++clock_;
   ++stats_.num_states;
 }
 
 // ---- Eviction.
-
-// Only the index uses it. A page may be in two nodes: partly filled in one, full in the other.
-bool PrefixIndex::is_evictable(const Page& page) const {
-  const bool is_kv = page.pool() == kv_pool_ && own_uses_[static_cast<size_t>(page.id())] > 0;
-  const int32_t own_uses = is_kv ? own_uses_[static_cast<size_t>(page.id())] : 1;
-  return page.use_count() == own_uses && !page.pool()->is_pinned(page.id());
-}
 
 bool PrefixIndex::evict(const PagePool& pool) {
   const int32_t before = pool.num_free();
@@ -215,12 +212,32 @@ std::list<int32_t>::iterator PrefixIndex::oldest_leaf() {
   });
 }
 
-bool PrefixIndex::evict_one(const PagePool& pool) {
-  const auto state = std::find_if(state_order_.begin(), state_order_.end(), [&](int32_t index) {
+std::list<int32_t>::iterator PrefixIndex::oldest_state(const PagePool& pool) {
+  return std::find_if(state_order_.begin(), state_order_.end(), [&](int32_t index) {
     const std::vector<Page>& pages = nodes_[static_cast<size_t>(index)].state.pages;
-    return pages.front().pool() == &pool &&
-           std::all_of(pages.begin(), pages.end(), [&](const Page& page) { return is_evictable(page); });
+    return pages.front().pool() == &pool && std::ranges::all_of(pages, is_evictable);
   });
+}
+
+bool PrefixIndex::evict_state(const PagePool& pool) {
+  const int32_t before = pool.num_free();
+  while (pool.num_free() == before) {
+    const auto state = oldest_state(pool);
+    if (state == state_order_.end()) return false;
+    forget_state(*state);
+  }
+  return true;
+}
+
+// A partly filled page is of no use without its state.
+void PrefixIndex::forget_state(int32_t index) {
+  const bool is_partial = std::ssize(nodes_[static_cast<size_t>(index)].tokens) < options_.page_tokens;
+  is_partial ? remove_node(index) : drop_state(index);
+  ++stats_.num_evicted_states;
+}
+
+bool PrefixIndex::evict_one(const PagePool& pool) {
+  const auto state = oldest_state(pool);
   auto oldest = &pool == kv_pool_ ? oldest_leaf() : page_order_.end();
   const bool has_state = state != state_order_.end();
   // No leaf, but perhaps a parent of pages that sequences use: they keep theirs, the index forgets them all.
@@ -232,10 +249,7 @@ bool PrefixIndex::evict_one(const PagePool& pool) {
   if (!has_state && !has_page) return false;
   if (has_state && (!has_page || nodes_[static_cast<size_t>(*state)].state_used_at <
                                      nodes_[static_cast<size_t>(*oldest)].used_at)) {
-    const bool is_partial = std::ssize(nodes_[static_cast<size_t>(*state)].tokens) < options_.page_tokens;
-    is_partial ? remove_node(*state)
-               : drop_state(*state);  // a partly filled page is of no use without its state
-    ++stats_.num_evicted_states;
+    forget_state(*state);
   } else {
     remove_subtree(*oldest);
     ++stats_.num_evicted_pages;
@@ -243,23 +257,11 @@ bool PrefixIndex::evict_one(const PagePool& pool) {
   return true;
 }
 
-int32_t PrefixIndex::num_reclaimable(const PagePool& pool) const {
-  int32_t count = 0;
-  if (&pool == kv_pool_)
-    for (int32_t id = 0; id < pool.num_pages(); ++id) {
-      const int32_t own_uses = own_uses_[static_cast<size_t>(id)];
-      count += own_uses > 0 && pool.use_count(id) == own_uses && !pool.is_pinned(id);
-    }
-  for (const int32_t index : state_order_)
-    for (const Page& page : nodes_[static_cast<size_t>(index)].state.pages)
-      count += page.pool() == &pool && is_evictable(page);
-  return count;
-}
-
 void PrefixIndex::drop_state(int32_t index) {
   Node& node = nodes_[static_cast<size_t>(index)];
   if (!node.state) return;
   state_order_.erase(node.state_order);
+  for (const Page& page : node.state.pages) page.pool()->drop_index_use(page.id());
   node.state = {};
   --stats_.num_states;
 }
@@ -269,7 +271,7 @@ void PrefixIndex::remove_node(int32_t index) {
   CHECK_MSG(node.num_children == 0, "[prefix index] node with {} children removed", node.num_children);
   drop_state(index);
   page_order_.erase(node.order);
-  --own_uses_[static_cast<size_t>(node.page.id())];
+  node.page.pool()->drop_index_use(node.page.id());
   if (std::ssize(node.tokens) < options_.page_tokens) --num_partial_at_[node.tokens.size()];
   const auto [first, last] = by_key_.equal_range(node.key);
   by_key_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == index; }));

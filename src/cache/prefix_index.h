@@ -75,7 +75,8 @@ class PrefixIndex {
   // Frees at least one page of `pool` by forgetting the least recently used checkpoint or leaf whose pages
   // nobody else uses or has pinned. False when there is none.
   bool evict(const PagePool& pool);
-  int32_t num_reclaimable(const PagePool& pool) const;  // pages of `pool` that evict() could free
+  // The same of checkpoints alone: what KV is known stays known.
+  bool evict_state(const PagePool& pool);
 
   // Keep what find() returns for these tokens until unpin(). False when the pool's pin limit is reached.
   bool pin(std::string_view salt, std::span<const int32_t> tokens);
@@ -119,9 +120,10 @@ class PrefixIndex {
   void drop_state(int32_t index);
   void touch(int32_t index);
   void touch_state(int32_t index);
-  bool is_evictable(const Page& page) const;
-  std::list<int32_t>::iterator oldest_leaf();  // that is evictable
+  std::list<int32_t>::iterator oldest_leaf();                       // that is evictable
+  std::list<int32_t>::iterator oldest_state(const PagePool& pool);  // likewise
   bool evict_one(const PagePool& pool);
+  void forget_state(int32_t index);
 
   PrefixIndexOptions options_;
   std::vector<Node> nodes_;  // slots; free_ lists the unused ones
@@ -132,7 +134,6 @@ class PrefixIndex {
   std::list<int32_t> page_order_;        // least recently used first
   std::list<int32_t> state_order_;
   const PagePool* kv_pool_ = nullptr;  // of every node's page; known from the first one on
-  std::vector<int32_t> own_uses_;      // [pages of kv_pool_]: nodes that hold the page
   uint64_t clock_ = 0;
   PrefixStats stats_;
 };

@@ -14,6 +14,7 @@ void add_ask(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);
 
 }  // namespace longspan::cli

@@ -63,6 +63,7 @@ Json to_json(const PlanFlags& flags, const engine::EngineOptions& options, const
             {"slot_bytes", info.memory.slot_bytes},
             {"num_state_slots", info.memory.num_state_slots},
             {"cache_bytes", info.cache_bytes},
+            {"swap_bytes", info.swap.size_bytes},
             {"num_tokens", info.memory.num_tokens},
             {"max_model_len", info.max_model_len},
             {"concurrency", info.memory.concurrency}}},

@@ -38,6 +38,9 @@ constexpr Flag kFlags[] = {
     {"--min-page-tokens", "cache.min_page_tokens"},
     {"--target-page-tokens", "cache.target_page_tokens"},
     {"--cache-memory", "cache.memory"},
+    {"--swap-memory", "cache.swap_memory", kRequests},
+    {"--reuse-decoded", "cache.reuse_decoded", kRequests},
+    {"--min-checkpoint-tokens", "cache.min_checkpoint_tokens", kRequests},
     {"--kv-cache-dtype", "cache.kv_cache_dtype"},
     {"--enable-prefix-caching,!--no-enable-prefix-caching", "cache.enable_prefix_caching"},
     {"--max-num-batched-tokens", "graph.max_num_batched_tokens"},
@@ -119,6 +122,7 @@ engine::DispatchConfig dispatch(const io::Config& config) {
   expect_word(config, "attention.hip_attention_fallback",
               std::array<std::string_view, 2>{"unified", "triton"});
   expect_word(config, "dispatch.decode_path", std::array<std::string_view, 2>{"page_contiguous", "unified"});
+  expect_word(config, "dispatch.decode_inputs", std::array<std::string_view, 2>{"steady", "general"});
   if (config.string("attention.attention_backend") == "hip_gfx906")
     log(LogLevel::kInfo, "{}: hip_gfx906 is a device's; the cpu device uses its own kernels",
         where(config, "attention.attention_backend"));
@@ -133,7 +137,8 @@ engine::DispatchConfig dispatch(const io::Config& config) {
           in_range<int64_t>(config, "dispatch.vendor_prefill_page_multiple",
                             config.integer("dispatch.vendor_prefill_page_multiple"), 1, 1 << 20),
       .vendor_prefill_dtype = dtype_from_name(config.string("dispatch.vendor_prefill_dtype")),
-      .page_contiguous_decode = config.string("dispatch.decode_path") == "page_contiguous"};
+      .page_contiguous_decode = config.string("dispatch.decode_path") == "page_contiguous",
+      .steady_decode_inputs = config.string("dispatch.decode_inputs") == "steady"};
   if (const int64_t head_dim = config.integer("attention.head_size"))
     dispatch.vendor_prefill_head_dim = head_dim;
   if (const int64_t ratio = config.integer("attention.gqa_ratio")) dispatch.vendor_prefill_gqa_ratio = ratio;
@@ -254,6 +259,8 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
                                 .memory_share = config.number("model.gpu_memory_utilization"),
                                 .memory_bytes = size_of(config, "engine.memory"),
                                 .cache_bytes = size_of(config, "cache.memory"),
+                                .reuse_decoded = config.boolean("cache.reuse_decoded"),
+                                .min_checkpoint_tokens = config.integer("cache.min_checkpoint_tokens"),
                                 .pages = {.alignment = config.integer("cache.alignment_tokens"),
                                           .block_size = config.integer("cache.block_size"),
                                           .layout = cache::layout_from_name(config.string("cache.layout")),
@@ -266,6 +273,7 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
   expect_word(config, "engine.device", std::array<std::string_view, 2>{"cpu", "reference"});
   if (device == "reference") options.device = engine::DeviceKind::kReference;
   if (config.string("model.dtype") != "auto") options.dtype = dtype_from_name(config.string("model.dtype"));
+  if (!config.string("cache.swap_memory").empty()) options.swap_bytes = size_of(config, "cache.swap_memory");
   if (!config.string("model.random_weights").empty()) options.random_seed = seed_of(config);
   if (purpose == engine::Purpose::kRun) check_device_settings(config);
   return options;

@@ -26,6 +26,7 @@ struct DispatchConfig {
   int64_t vendor_prefill_gqa_ratio = 6;  // query heads a KV head
   DType vendor_prefill_dtype = DType::kBF16;
   bool page_contiguous_decode = true;  // false: decode takes the unified path
+  bool steady_decode_inputs = true;    // false: every step's inputs are prepared in the general way
 };
 
 // What is fixed once the model and its page plan are known.

@@ -9,8 +9,6 @@
 namespace longspan::engine {
 namespace {
 
-constexpr double kRateSmoothing = 0.3;  // weight of the newest prefill step in the estimate of its speed
-
 std::vector<int32_t> stop_ids(const GenerateRequest& request, const std::vector<int32_t>& eos_ids) {
   std::vector<int32_t> ids = request.stop_token_ids;
   if (!request.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
@@ -99,7 +97,7 @@ Response Engine::submit(GenerateRequest request, std::function<void()> on_change
   if (request.max_new_tokens <= 0 || request.max_new_tokens > room) request.max_new_tokens = room;
 
   const schedule::SeqId id = next_id_.fetch_add(1);
-  auto state = std::make_shared<ResponseState>(request.max_new_tokens);
+  auto state = std::make_shared<ResponseState>();
   state->on_change = std::move(on_change);
   auto live = std::make_unique<Live>();
   live->sampler = SamplerState(request.sampling, request.prompt, info_.config.vocab_size);
@@ -189,22 +187,23 @@ void Engine::admit(schedule::SeqId id, std::unique_ptr<Live> live) {
                             .prompt = std::move(live->request.prompt),
                             .max_new_tokens = live->request.max_new_tokens,
                             .priority = live->request.priority,
-                            .cache_salt = live->request.cache_salt};
-  if (live->request.on_prompt_logits)
-    request.cache_salt += fmt::format("\x1f{}", id);  // a salt of its own: no reuse
+                            .cache_salt = live->request.cache_salt,
+                            .share_prefix = live->request.on_prompt_logits == nullptr};
   const schedule::Admission admission = scheduler_->add(std::move(request));
   live_[id] = std::move(live);
   if (admission != schedule::Admission::kAccepted) end(id, FinishReason::kError, refusal(admission));
 }
 
 void Engine::step() {
-  const schedule::StepPlan& plan = scheduler_->plan_step(prefill_tokens_per_ms_);
+  const schedule::StepPlan& plan =
+      scheduler_->plan_step(speed_.prefill_tokens_per_ms(options_.max_decode_stall_ms));
   if (plan.empty()) fail(ErrorKind::kExhausted, "requests wait, but none of them can run");  // else: for ever
   publish_schedule();
   const int64_t num_non_finite = num_non_finite_;
   const Clock::time_point started = Clock::now();
   step_started_ns_.store(now_ns());
   run_copies(plan);
+  make_room(plan);
   const auto wants_all = [&](schedule::SeqId id) {
     return live_.at(id)->request.on_prompt_logits != nullptr;
   };
@@ -213,13 +212,8 @@ void Engine::step() {
   sample_rows(plan, inputs, hidden);
   publish_progress(plan);
 
-  const int64_t num_prefill = plan.num_tokens - plan.num_decode_seqs;
-  if (num_prefill >= schedule::kGrid && plan.num_decode_seqs == 0) {
-    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - started).count();
-    const double rate = static_cast<double>(num_prefill) / std::max(ms, 1e-3);
-    prefill_tokens_per_ms_ +=
-        prefill_tokens_per_ms_ == 0 ? rate : kRateSmoothing * (rate - prefill_tokens_per_ms_);
-  }
+  speed_.add(plan.num_tokens - plan.num_decode_seqs, plan.num_decode_seqs,
+             std::chrono::duration<double, std::milli>(Clock::now() - started).count());
   const std::span<const schedule::Finished> finished = scheduler_->complete(sampled_);
   // What a request with NaN logits left in the cache may be as bad.
   if (num_non_finite_ > num_non_finite) forget_prefixes();
@@ -238,6 +232,15 @@ void Engine::run_copies(const schedule::StepPlan& plan) {
   for (size_t group = 0; group < info_.page_plan.groups.size(); ++group)
     scheduler_->table(static_cast<int32_t>(group)).commit([](int32_t, std::span<const int32_t>) {
     });  // host memory is the device's
+}
+
+// Who prefills has just started, or did so before: its answer gets its memory now.
+void Engine::make_room(const schedule::StepPlan& plan) {
+  for (const schedule::PlannedSeq& seq : plan.seqs) {
+    if (!seq.is_prefill) continue;
+    Live& live = *live_.at(seq.id);
+    live.response->reserve(live.request.max_new_tokens);
+  }
 }
 
 void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs,
@@ -345,17 +348,17 @@ void Engine::update_status() {
   const schedule::SchedulerStats schedule = scheduler_->stats();
   const cache::CacheMemory& memory = scheduler_->memory();
   const cache::PrefixIndex* index = memory.index();
-  const int32_t num_cached_pages = index ? index->num_reclaimable(memory.pages()) : 0;
   const std::lock_guard lock(inbox_->mutex);
   EngineStatus& status = inbox_->status;
   status.schedule = schedule;
   status.pages = memory.pages().stats();
   if (index) status.prefix = index->stats();
-  status.num_cached_pages = num_cached_pages;
+  status.num_cached_pages = memory.pages().num_reclaimable();
   status.dispatch = dispatcher_->counters();
+  status.inputs = batch_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;
-  status.prefill_tokens_per_second = prefill_tokens_per_ms_ * 1000;
+  status.prefill_tokens_per_second = speed_.prefill_tokens_per_second();
 }
 
 }  // namespace longspan::engine

@@ -18,6 +18,7 @@
 #include "engine/plan.h"
 #include "engine/response.h"
 #include "engine/sampler.h"
+#include "engine/step_speed.h"
 #include "io/generation_config.h"
 #include "io/model_config.h"
 #include "model/model.h"
@@ -33,10 +34,11 @@ struct EngineStatus {
   cache::PrefixStats prefix;     // zero without prefix caching
   int32_t num_cached_pages = 0;  // of the used pages: held by the prefix index alone
   DispatchCounters dispatch;
+  InputCounters inputs;
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
   int64_t num_non_finite = 0;            // requests ended by NaN logits
-  double prefill_tokens_per_second = 0;  // smoothed
+  double prefill_tokens_per_second = 0;  // of steps that only prefill, smoothed
 };
 
 class Engine final {
@@ -83,6 +85,7 @@ class Engine final {
   void admit(schedule::SeqId id, std::unique_ptr<Live> live);
   void step();
   void run_copies(const schedule::StepPlan& plan);
+  void make_room(const schedule::StepPlan& plan);
   void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const TensorView& hidden);
   void sample_row(const schedule::PlannedSeq& seq, Live& live, const TensorView& logits);
   void publish_progress(const schedule::StepPlan& plan);
@@ -107,7 +110,7 @@ class Engine final {
   // Engine thread only.
   std::unordered_map<schedule::SeqId, std::unique_ptr<Live>> live_;
   std::vector<schedule::Sampled> sampled_;
-  double prefill_tokens_per_ms_ = 0;
+  StepSpeed speed_;  // learns from the warm-up first: a low guess, soon corrected
   int64_t num_generated_tokens_ = 0;
   int64_t num_non_finite_ = 0;
 

@@ -1,7 +1,12 @@
 // InputBatch: turns a StepPlan into the arrays of a forward pass. Buffers are made once and written every
-// step.
+// step: in the general way, or, while one sequence decodes token after token, only where a step differs from
+// the last. Both give the same integers.
 #pragma once
 
+#include <array>
+#include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/page_plan.h"
@@ -11,6 +16,16 @@
 #include "schedule/scheduler.h"
 
 namespace longspan::engine {
+
+// The steady way is open to a step that passes all of these; the first that fails is the reason of the miss.
+inline constexpr size_t kNumSteadyConditions = 6;
+std::string_view steady_condition(size_t i);  // "one_sequence", ...; the name of misses[i]
+
+struct InputCounters {
+  bool reserved = false;       // the capability gate: false when switched off
+  int64_t num_dispatched = 0;  // steps that took the steady way
+  std::array<int64_t, kNumSteadyConditions> misses{};
+};
 
 class InputBatch final {
  public:
@@ -22,14 +37,32 @@ class InputBatch final {
   const model::StepInputs& build(const schedule::StepPlan& step, schedule::Scheduler& scheduler,
                                  const AllLogits& all_logits,
                                  const std::function<void(Index, const TensorView&)>& layer_tap) {
-    begin(step);
     inputs_.layer_tap = layer_tap;
+    if (is_steady(step)) {
+      advance(step.seqs.front(), scheduler);
+      return inputs_;
+    }
+    begin(step);
     for (size_t row = 0; row < step.seqs.size(); ++row) add(step.seqs[row], all_logits(step.seqs[row].id));
     finish(step, scheduler);
     return inputs_;
   }
 
+  // Counts and logs from now on (not during the warm-up).
+  void start_counting() { counting_ = true; }
+  const InputCounters& counters() const { return counters_; }
+
  private:
+  // What the state gate remembers of the last step.
+  struct Last {
+    schedule::SeqId id = -1;
+    int32_t seq_len = 0;
+    bool is_decode =
+        false;  // a step of one decode row that samples: its arrays have the shape of the next one
+  };
+
+  bool is_steady(const schedule::StepPlan& step);
+  void advance(const schedule::PlannedSeq& seq, const schedule::Scheduler& scheduler);
   void begin(const schedule::StepPlan& step);
   void add(const schedule::PlannedSeq& seq, bool all_logits);
   void finish(const schedule::StepPlan& step, schedule::Scheduler& scheduler);
@@ -48,6 +81,13 @@ class InputBatch final {
   int32_t num_seqs_ = 0;
   int32_t num_logits_ = 0;
   model::StepInputs inputs_;
+  Last last_;
+  bool counting_ = false;
+  InputCounters counters_;
 };
+
+// The first array in which two steps' inputs differ, and where ("slots of group 0: [3] is 17 and 18"); empty
+// when they are the same to the integer.
+std::string first_difference(const model::StepInputs& a, const model::StepInputs& b);
 
 }  // namespace longspan::engine

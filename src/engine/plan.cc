@@ -14,6 +14,7 @@ constexpr int64_t kMaxRanks = 1024;
 constexpr int64_t kMaxBatchedTokens = 1 << 20;
 constexpr int64_t kMaxWaiting = 1 << 20;
 constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxDefaultSwapBytes = int64_t{4} << 30;
 
 // The dtype of the products, and why.
 std::pair<DType, std::string> choose_dtype(const EngineOptions& options, const io::ModelConfig& config) {
@@ -65,6 +66,7 @@ void check(const EngineOptions& options) {
   in_range("max_num_batched_tokens", options.max_num_batched_tokens, cache::kGrid, kMaxBatchedTokens);
   in_range("max_num_seqs", options.max_num_seqs, 1, options.max_num_batched_tokens);
   in_range("max_waiting", options.max_waiting, 1, kMaxWaiting);
+  in_range("min_checkpoint_tokens", options.min_checkpoint_tokens, 0, INT32_MAX);
   in_range("threads", options.num_threads, 0, kMaxThreads);
   if (options.max_model_len != 0) in_range("max_model_len", options.max_model_len, 2, INT32_MAX);
   if (!(options.memory_share >= 0 && options.memory_share <= 1))
@@ -118,6 +120,12 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
   }
   info.cache_bytes = static_cast<size_t>(info.memory.num_pages * info.memory.page_bytes +
                                          info.memory.num_state_slots * info.memory.slot_bytes);
+  const bool holds_all = info.memory.concurrency >= static_cast<double>(options.max_num_seqs);
+  const int64_t swap_bytes = options.swap_bytes ? static_cast<int64_t>(*options.swap_bytes)
+                             : holds_all
+                                 ? 0
+                                 : std::min(static_cast<int64_t>(info.cache_bytes / 4), kMaxDefaultSwapBytes);
+  info.swap = cache::plan_swap(info.page_plan, swap_bytes, options.max_num_seqs);
 }
 
 }  // namespace
@@ -203,6 +211,15 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
       info.memory.num_state_slots > 0 ? fmt::format(" and {} state slots", info.memory.num_state_slots) : "",
       format_bytes(info.cache_bytes), format_count(static_cast<size_t>(info.memory.num_tokens)),
       info.memory.concurrency, format_count(static_cast<size_t>(info.max_model_len))));
+  if (info.swap.num_pages > 0 || info.memory.concurrency < static_cast<double>(options.max_num_seqs))
+    lines.push_back(info.swap.num_pages > 0
+                        ? fmt::format("swap        {} pages{}, {} of host memory for preempted sequences",
+                                      info.swap.num_pages,
+                                      info.swap.num_state_slots > 0
+                                          ? fmt::format(" and {} state slots", info.swap.num_state_slots)
+                                          : "",
+                                      format_bytes(static_cast<size_t>(info.swap.size_bytes)))
+                        : "swap        none: a preempted sequence is computed again");
   const auto obstacle = vendor_prefill_obstacle(options.dispatch, info.attention);
   lines.push_back(fmt::format("paths       unified; page_contiguous_decode {}; vendor_prefill {}",
                               options.dispatch.page_contiguous_decode ? "on" : "off",
@@ -210,6 +227,10 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
                               : info.attention.own_vendor_kernel
                                   ? "on"
                                   : "gate open (the kernel of unified on this device)"));
+  lines.push_back(
+      fmt::format("inputs      {}", options.dispatch.steady_decode_inputs
+                                        ? "reserved: one sequence that decodes writes only what changes"
+                                        : "general (dispatch.decode_inputs)"));
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));

@@ -41,7 +41,12 @@ struct EngineOptions {
   // weights take and half of what they leave.
   double memory_share = 0;
   size_t memory_bytes = 0;
-  size_t cache_bytes = 0;                        // 0: what max_num_seqs need, within the budget
+  size_t cache_bytes = 0;  // 0: what max_num_seqs need, within the budget
+  // Host memory for sequences that are preempted; with 0 they are replayed. None: a quarter of a cache that
+  // does not hold all sequences at full length.
+  std::optional<size_t> swap_bytes;
+  bool reuse_decoded = false;           // with prefix caching: keep what decode computed, faster, not exact
+  int64_t min_checkpoint_tokens = 512;  // with prefix caching: kept states lie at least this far apart
   cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
   DispatchConfig dispatch;
   std::function<void(const EngineInfo& info)>
@@ -59,6 +64,7 @@ struct EngineInfo {
   std::string dtype_reason;
   cache::PagePlan page_plan;
   cache::MemoryPlan memory;
+  cache::SwapPlan swap;
   AttentionTraits attention;
   int64_t max_model_len = 0;
   size_t weight_bytes = 0;  // as held in memory; before the load an estimate

@@ -2,6 +2,11 @@
 
 namespace longspan::engine {
 
+void ResponseState::reserve(int64_t max_new_tokens) {
+  const std::lock_guard lock(mutex_);
+  tokens_.reserve(static_cast<size_t>(max_new_tokens));
+}
+
 void ResponseState::push(TokenOutput token) {
   {
     const std::lock_guard lock(mutex_);

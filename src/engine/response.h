@@ -59,8 +59,8 @@ struct ResponseUpdate {
 // Shared by the engine thread and the consumer; every member but on_change is guarded by mutex_.
 class ResponseState {
  public:
-  explicit ResponseState(int64_t max_new_tokens) { tokens_.reserve(static_cast<size_t>(max_new_tokens)); }
-
+  // Room for the whole answer, so that no push allocates. When the request starts to run, not while it waits.
+  void reserve(int64_t max_new_tokens);
   void push(TokenOutput token);
   void progress(int64_t num_prefilled, int64_t num_cached);
   void finish(FinishReason reason, int32_t stop_token, std::string error);
@@ -72,7 +72,7 @@ class ResponseState {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<TokenOutput> tokens_;  // capacity for all of them: a push never allocates
+  std::vector<TokenOutput> tokens_;
   size_t num_taken_ = 0;
   int64_t num_prefilled_ = 0;
   int64_t num_cached_ = 0;

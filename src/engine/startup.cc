@@ -15,8 +15,11 @@ std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
   return ops::cpu::make_backend({.num_threads = options.num_threads});
 }
 
-cache::CacheCapacity capacity_of(const cache::MemoryPlan& memory) {
-  return {.num_pages = memory.num_pages, .num_state_slots = memory.num_state_slots};
+cache::CacheCapacity capacity_of(const EngineInfo& info) {
+  return {.num_pages = info.memory.num_pages,
+          .num_state_slots = info.memory.num_state_slots,
+          .num_host_pages = info.swap.num_pages,
+          .num_host_slots = info.swap.num_state_slots};
 }
 
 // Packed or scaled weights, whatever config.json says of them.
@@ -71,7 +74,7 @@ void Engine::load_weights(const EngineOptions& options) {
 void Engine::make_step_state(const EngineOptions& options) {
   storage_ = std::make_unique<CacheStorage>(
       info_.page_plan, cache_spec(info_.config, info_.dtype, info_.page_plan.kv_dtype, /*tensor_parallel=*/1),
-      capacity_of(info_.memory));
+      capacity_of(info_));
   make_scheduler();
   dispatcher_ = std::make_unique<Dispatcher>(options.dispatch, info_.attention);
   batch_ = std::make_unique<InputBatch>(info_.page_plan, options.max_num_batched_tokens, options.max_num_seqs,
@@ -83,12 +86,14 @@ void Engine::make_step_state(const EngineOptions& options) {
 
 void Engine::make_scheduler() {
   scheduler_ = std::make_unique<schedule::Scheduler>(
-      info_.page_plan, capacity_of(info_.memory),
+      info_.page_plan, capacity_of(info_),
       schedule::SchedulerOptions{.max_num_seqs = options_.max_num_seqs,
                                  .max_num_batched_tokens = options_.max_num_batched_tokens,
                                  .max_model_len = info_.max_model_len,
                                  .max_waiting = options_.max_waiting,
-                                 .max_decode_stall_ms = options_.max_decode_stall_ms});
+                                 .max_decode_stall_ms = options_.max_decode_stall_ms,
+                                 .reuse_decoded = options_.reuse_decoded,
+                                 .min_checkpoint_tokens = options_.min_checkpoint_tokens});
 }
 
 // One short request: prefill over a grid border, then two decode steps, so that every kernel has its scratch
@@ -100,7 +105,7 @@ void Engine::warm_up() {
     auto live = std::make_unique<Live>();
     live->request.prompt.assign(static_cast<size_t>(prompt_len), 0);
     live->request.max_new_tokens = kAnswer;
-    live->response = std::make_shared<ResponseState>(kAnswer);
+    live->response = std::make_shared<ResponseState>();
     admit(0, std::move(live));
     while (scheduler_->has_work()) step();
     if (num_non_finite_ > 0) log(LogLevel::kWarn, "the warm-up gave logits that are not finite");
@@ -108,8 +113,9 @@ void Engine::warm_up() {
   }
   num_generated_tokens_ = 0;
   num_non_finite_ = 0;
-  prefill_tokens_per_ms_ = 0;
   dispatcher_->start_counting();
+  batch_->start_counting();
+  speed_.start_reporting();
   update_status();
 }
 

@@ -72,6 +72,14 @@ constexpr ConfigKey kKeys[] = {
     {"cache.memory", kString, "", "size",
      "Memory of the cache, as 4GiB; empty: what max_num_seqs need, as far as there is memory"},
 
+    {"cache.swap_memory", kString, "", "size",
+     "Host memory for preempted sequences, as 1GiB; 0: compute them again; empty: a quarter of a small "
+     "cache"},
+    {"cache.reuse_decoded", kBool, "false", "",
+     "With prefix caching: reuse answers too; less work at the next turn, but not the bits of a cold run"},
+    {"cache.min_checkpoint_tokens", kInteger, "512", "tokens",
+     "With prefix caching: states are kept at least this far apart"},
+
     {"dispatch.vendor_prefill", kBool, "true", "",
      "The vendor's (or the fast tiled) prefill, behind its gate"},
     {"dispatch.vendor_prefill_min_q", kInteger, "2", "tokens", "Shortest chunk that takes it"},
@@ -80,6 +88,8 @@ constexpr ConfigKey kKeys[] = {
     {"dispatch.vendor_prefill_page_multiple", kInteger, "64", "tokens", "The page must be a multiple of it"},
     {"dispatch.vendor_prefill_dtype", kString, "bfloat16", "", "The only dtype that takes it"},
     {"dispatch.decode_path", kString, "page_contiguous", "", "page_contiguous or unified; same bits"},
+    {"dispatch.decode_inputs", kString, "steady", "",
+     "steady (one sequence that decodes: only what changes is written) or general; same numbers"},
 
     {"prefill.enable_dequant_prefill", kBool, "true", "", "Large products of 4-bit weights unpack them once"},
     {"prefill.dequant_workspace_qkv_mib", kInteger, "0", "MiB",

@@ -19,9 +19,9 @@ void Scheduler::pick_admissions() {
 bool Scheduler::admit(Sequence& seq) {
   if (budget_.left() == 0) return false;
   if (seq.status == SeqStatus::kSwapped) return admit_swapped(seq);
-  if (admit_waiting(seq, /*use_index=*/true)) return true;
+  if (admit_waiting(seq, /*use_index=*/indexed(seq))) return true;
   // A hit holds pages of its own while it is copied. Alone, a sequence must not fail for that.
-  return running_.empty() && memory_.index() && admit_waiting(seq, /*use_index=*/false);
+  return running_.empty() && indexed(seq) && admit_waiting(seq, /*use_index=*/false);
 }
 
 // Remembers that the head of the queue found no pages. Returns false, for its caller to return.
@@ -40,7 +40,7 @@ bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
   cache::PrefixHit hit;
   const std::span<const int32_t> prompt =
       std::span<const int32_t>(seq.tokens).first(static_cast<size_t>(seq.num_prompt));
-  if (use_index && memory_.index()) hit = memory_.index()->find(seq.cache_salt, prompt, seq.num_prompt - 1);
+  if (use_index) hit = memory_.index()->find(seq.cache_salt, prompt, seq.num_prompt - 1);
 
   const int64_t num_new_pages = plan_.pages_for(seq.num_tokens()) - std::ssize(hit.pages);
   const int64_t reserve = std::ssize(running_);  // each may want its next page soon
@@ -51,7 +51,7 @@ bool Scheduler::admit_waiting(Sequence& seq, bool use_index) {
   std::optional<cache::StateSlot> state = pages ? memory_.allocate_state() : std::nullopt;
   if (!state) return block(seq);
 
-  if (use_index && memory_.index()) memory_.index()->use(hit, seq.num_prompt);
+  if (use_index) memory_.index()->use(hit, seq.num_prompt);
   if (seq.num_replays == 0) {
     seq.num_cached = hit.num_tokens;
     stats_.num_cached_tokens += hit.num_tokens;
@@ -117,8 +117,9 @@ void Scheduler::start(Sequence& seq) {
   waiting_.erase(seq.rank);
   running_.emplace(seq.rank, &seq);
   seq.status = SeqStatus::kRunning;
-  seq.pages.reserve(
-      static_cast<size_t>(plan_.pages_for(seq.num_prompt + seq.max_new_tokens)));  // not while it decodes
+  // Room for all of it: decode steps allocate nothing, and who waits takes none.
+  seq.tokens.reserve(static_cast<size_t>(seq.num_prompt + seq.max_new_tokens));
+  seq.pages.reserve(static_cast<size_t>(plan_.pages_for(seq.num_prompt + seq.max_new_tokens)));
   rows_.add(seq);
 }
 

@@ -15,6 +15,7 @@ struct Request {
   int64_t max_new_tokens = 1;   // at least one
   int32_t priority = 0;         // -100 .. 100, smaller first (clamped)
   std::string cache_salt;       // prompts share cached prefixes under equal salts only
+  bool share_prefix = true;     // false: takes nothing from the prefix index and leaves nothing in it
 };
 
 }  // namespace longspan::schedule

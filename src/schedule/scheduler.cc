@@ -56,10 +56,10 @@ Admission Scheduler::add(Request request) {
   auto seq = std::make_unique<Sequence>();
   seq->id = request.id;
   seq->tokens = std::move(request.prompt);
-  seq->tokens.reserve(static_cast<size_t>(num_prompt + request.max_new_tokens));
   seq->num_prompt = num_prompt;
   seq->max_new_tokens = request.max_new_tokens;
   seq->cache_salt = std::move(request.cache_salt);
+  seq->share_prefix = request.share_prefix;
   const int64_t priority = std::clamp(request.priority, -kMaxPriority, kMaxPriority);
   seq->rank = {.key = num_arrivals_ + priority * kPriorityStep, .arrival = num_arrivals_};
   ++num_arrivals_;
@@ -201,13 +201,15 @@ void Scheduler::emit_rows() {
 }
 
 // States worth keeping in the chunk that ends at `end`. A checkpoint is a luxury: no page, no checkpoint.
+// Only the last of a prompt, which serves the same prompt again, may cost others their pages.
 void Scheduler::plan_checkpoints(Sequence& seq, int64_t end) {
-  if (!memory_.index() || plan_.num_state_groups() == 0) return;
+  if (!indexed(seq) || plan_.num_state_groups() == 0) return;
   // The last one that leaves the same prompt, should it come again, a token to compute.
   const int64_t last_grid = floor_grid(seq.num_prompt - 1);
   for (int64_t at = floor_grid(seq.num_computed) + kGrid; at <= end; at += kGrid) {
     if (at % checkpoint_tokens_ != 0 && at != last_grid) continue;
-    std::optional<cache::StateSlot> state = memory_.allocate_state();
+    std::optional<cache::StateSlot> state =
+        at == last_grid ? memory_.allocate_state() : memory_.allocate_checkpoint();
     if (!state) {
       ++stats_.num_skipped_checkpoints;
       continue;
@@ -251,8 +253,8 @@ void Scheduler::advance() {
     memory_.index()->insert(seq.cache_salt, tokens.first(num_tokens), seq.pages, std::move(checkpoint.state));
   }
   checkpoints_.clear();
-  if (!memory_.index()) return;
-  for (const Pick& pick : prefills_) index_pages(*pick.seq);
+  for (const Pick& pick : prefills_)
+    if (indexed(*pick.seq)) index_pages(*pick.seq);
 }
 
 // Tells the index of the prompt's full pages. Beyond the last grid point a hybrid prompt was computed in a
@@ -276,7 +278,7 @@ void Scheduler::append(const Sampled& sampled) {
   seq.tokens.push_back(sampled.token);
   const bool is_full = seq.num_generated() == seq.max_new_tokens;
   if (!sampled.stop && !is_full) return;
-  if (options_.reuse_decoded && memory_.index()) {
+  if (options_.reuse_decoded && indexed(seq)) {
     const std::span<const int32_t> computed =
         std::span<const int32_t>(seq.tokens).first(static_cast<size_t>(seq.num_computed));
     memory_.index()->insert(seq.cache_salt, computed, seq.pages, std::move(seq.state));

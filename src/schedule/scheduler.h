@@ -119,6 +119,7 @@ class Scheduler {
   void advance();
   void append(const Sampled& sampled);
   void index_pages(Sequence& seq);
+  bool indexed(const Sequence& seq) const { return seq.share_prefix && memory_.index() != nullptr; }
   void drop(SeqId id);
 
   // admit.cc: from waiting to running.

@@ -28,10 +28,12 @@ struct Rank {
 
 struct Sequence {
   SeqId id = 0;
-  std::vector<int32_t> tokens;  // [num_prompt + num_generated()]; room for all is reserved at the start
+  std::vector<int32_t>
+      tokens;  // [num_prompt + num_generated()]; room for all is reserved when it starts to run
   int64_t num_prompt = 0;
   int64_t max_new_tokens = 0;
   std::string cache_salt;
+  bool share_prefix = true;
   Rank rank;
 
   SeqStatus status = SeqStatus::kWaiting;

@@ -57,6 +57,34 @@ TEST(CacheMemory, WhatTheIndexHoldsIsGivenWhenNothingIsFree) {
   EXPECT_EQ(memory.index()->stats().num_evicted_pages, 2);
 }
 
+// A checkpoint may cost older checkpoints, but no KV.
+TEST(CacheMemory, CheckpointsTakeFreePagesOrThoseOfOlderOnes) {
+  CacheMemory memory(make_plan(Layout::kUnified), {.num_pages = 8});
+  std::vector<int32_t> tokens(2 * 1024);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::vector<Page> kv = *memory.allocate_pages(2);
+  const auto insert = [&](int64_t num_tokens, std::optional<StateSlot> state) {
+    ASSERT_TRUE(state);
+    state->num_tokens = num_tokens;
+    memory.index()->insert("", std::span(tokens).first(static_cast<size_t>(num_tokens)), kv,
+                           std::move(*state));
+  };
+  insert(1024, memory.allocate_checkpoint());
+  insert(2048, memory.allocate_checkpoint());
+  kv.clear();
+  EXPECT_EQ(memory.pages().num_free(), 0);
+  const auto third = memory.allocate_checkpoint();
+  ASSERT_TRUE(third);
+  EXPECT_EQ(memory.index()->stats().num_evicted_states, 1);
+  EXPECT_EQ(memory.index()->stats().num_evicted_pages, 0);
+  EXPECT_EQ(memory.index()->find("", tokens, 2048).num_tokens, 2048) << "the older one went";
+  const auto fourth = memory.allocate_checkpoint();
+  EXPECT_TRUE(fourth);
+  EXPECT_FALSE(memory.allocate_checkpoint()) << "only KV is left";
+  EXPECT_EQ(memory.pages().num_reclaimable(), 2);
+  EXPECT_TRUE(memory.allocate_pages(2));
+}
+
 TEST(CacheMemory, PinnedPagesDoNotCountAsRoom) {
   CacheMemory memory(make_plan(Layout::kUnified), {.num_pages = 4, .max_pinned_pages = 1});
   EXPECT_TRUE(memory.can_ever_fit(3, 0));

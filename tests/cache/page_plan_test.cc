@@ -224,5 +224,23 @@ TEST(MemoryPlan, SplitTakesTheSlotsFirst) {
   EXPECT_EQ(plan_memory(plan, slot_bytes, 32768, 4).num_pages, 0);
 }
 
+TEST(SwapPlan, PagesAloneWhenUnifiedAndASlotForEachSequenceWhenSplit) {
+  const PagePlan unified = plan_pages(qwen_27b(), {.alignment = 64});
+  const int64_t page_bytes = int64_t{832} * 4096 * 16;
+  const SwapPlan pages = plan_swap(unified, 10 * page_bytes + 5, /*max_num_seqs=*/4);
+  EXPECT_EQ(pages.num_pages, 10);
+  EXPECT_EQ(pages.num_state_slots, 0);
+  EXPECT_EQ(pages.size_bytes, 10 * page_bytes);
+
+  const PagePlan split = plan_pages(qwen_27b(), {.alignment = 64, .layout = Layout::kSplit});
+  const int64_t slot_bytes = int64_t{3207168} * 48;
+  const int64_t small_page_bytes = int64_t{64} * 4096 * 16;
+  const SwapPlan both = plan_swap(split, 8 * slot_bytes, 4);
+  EXPECT_EQ(both.num_state_slots, 2) << "a quarter of the budget";
+  EXPECT_EQ(both.num_pages, 6 * slot_bytes / small_page_bytes);
+  EXPECT_EQ(plan_swap(split, 800 * slot_bytes, 4).num_state_slots, 4) << "as many as there are sequences";
+  EXPECT_EQ(plan_swap(split, slot_bytes, 4).num_pages, 0) << "pages without a state are of no use";
+}
+
 }  // namespace
 }  // namespace longspan::cache

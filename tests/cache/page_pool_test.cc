@@ -39,6 +39,37 @@ TEST(PagePool, TheLastUseFreesThePage) {
   EXPECT_EQ(pool.num_free(), 2);
 }
 
+// Every change of a page's holders is counted when it happens.
+TEST(PagePool, ReclaimableArePagesThatOnlyTheIndexHolds) {
+  PagePool pool(3, /*max_pinned=*/1);
+  Page running = *pool.allocate();
+  const int32_t id = running.id();
+  EXPECT_FALSE(pool.is_reclaimable(id));
+  Page cached = running.share();
+  pool.add_index_use(id);
+  EXPECT_EQ(pool.num_reclaimable(), 0) << "a sequence uses it too";
+  running.reset();
+  EXPECT_TRUE(pool.is_reclaimable(id));
+  EXPECT_EQ(pool.num_reclaimable(), 1);
+  Page twice = cached.share();
+  EXPECT_EQ(pool.num_reclaimable(), 0);
+  pool.add_index_use(id);
+  EXPECT_EQ(pool.num_reclaimable(), 1) << "two nodes of the index";
+  EXPECT_TRUE(pool.pin(id));
+  EXPECT_EQ(pool.num_reclaimable(), 0);
+  pool.unpin(id);
+  EXPECT_EQ(pool.num_reclaimable(), 1);
+  pool.drop_index_use(id);
+  twice.reset();
+  EXPECT_EQ(pool.num_reclaimable(), 1);
+  pool.drop_index_use(id);
+  cached.reset();
+  EXPECT_EQ(pool.num_reclaimable(), 0);
+  EXPECT_EQ(pool.num_free(), 3);
+  const Page again = *pool.allocate();
+  EXPECT_FALSE(pool.is_reclaimable(again.id())) << "nothing is left of its past";
+}
+
 TEST(PagePool, MovingHandsTheUseOver) {
   PagePool pool(2);
   Page a = *pool.allocate();

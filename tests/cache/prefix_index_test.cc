@@ -221,7 +221,7 @@ TEST_F(PrefixIndexTest, APartlyFilledPageGoesWithItsState) {
 TEST_F(PrefixIndexTest, APageThatIsPartialInOneNodeAndFullInAnotherStillComesBack) {
   remember(count_up(128), {64, 128});
   EXPECT_EQ(index().stats().num_nodes, 2);
-  EXPECT_EQ(index().num_reclaimable(pages_), 1);
+  EXPECT_EQ(pages_.num_reclaimable(), 1);
   EXPECT_TRUE(index().evict(pages_)) << "both nodes go";
   EXPECT_EQ(pages_.num_free(), 32);
   EXPECT_EQ(states_.num_free(), 16);
@@ -234,10 +234,10 @@ TEST_F(PrefixIndexTest, PagesInUseAreNotEvicted) {
     const PrefixHit hit = find(prompt);
     EXPECT_FALSE(index().evict(pages_));
     EXPECT_FALSE(index().evict(states_));
-    EXPECT_EQ(index().num_reclaimable(pages_), 0);
+    EXPECT_EQ(pages_.num_reclaimable(), 0);
   }
-  EXPECT_EQ(index().num_reclaimable(pages_), 2);
-  EXPECT_EQ(index().num_reclaimable(states_), 1);
+  EXPECT_EQ(pages_.num_reclaimable(), 2);
+  EXPECT_EQ(states_.num_reclaimable(), 1);
   EXPECT_TRUE(index().evict(pages_));
 }
 
@@ -250,7 +250,7 @@ TEST_F(PrefixIndexTest, AParentOfPagesInUseCanGo) {
   index().insert("", prompt, running);
   EXPECT_EQ(index().stats().num_nodes, 2);
   EXPECT_EQ(pages_.num_free(), 29);
-  EXPECT_EQ(index().num_reclaimable(pages_), 1);
+  EXPECT_EQ(pages_.num_reclaimable(), 1);
   EXPECT_TRUE(index().evict(pages_));
   EXPECT_EQ(pages_.num_free(), 30);
   EXPECT_EQ(index().stats().num_nodes, 0);

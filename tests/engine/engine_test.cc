@@ -77,6 +77,19 @@ TEST(Engine, TheQueueLimitHoldsWhileAStepRuns) {
   EXPECT_EQ(refusal_of(engine, {.prompt = {1}, .max_new_tokens = 1}), ErrorKind::kExhausted);
 }
 
+// The limit holds for the very first prompt beside a stream: the warm-up knows how long a chunk takes.
+TEST(Engine, PromptChunksShrinkBesideAStreamFromTheStart) {
+  engine::EngineOptions options = tiny();
+  options.max_decode_stall_ms = 1e-3;  // no chunk is so fast: the smallest are taken
+  engine::Engine engine(options);
+  engine::Response stream = engine.submit({.prompt = prompt(10), .max_new_tokens = 3000, .ignore_eos = true});
+  while (stream.wait(std::chrono::seconds(60)).tokens.empty()) {
+  }
+  const int64_t num_steps = engine.status().schedule.num_steps;
+  testing::generate(engine, prompt(2048), 1);
+  EXPECT_GE(engine.status().schedule.num_steps - num_steps, 2048 / 64);
+}
+
 TEST(Engine, PromptLogitsComeOnceThoughThePromptIsReplayed) {
   engine::EngineOptions options = tiny();
   options.max_model_len = 320;

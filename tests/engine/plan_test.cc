@@ -67,6 +67,31 @@ TEST(EnginePlan, AContextThatWasAskedForIsNotShortened) {
   EXPECT_THROW(engine::make_plan(options, engine::Purpose::kRun), Error);
 }
 
+// Nobody is preempted where the cache holds everybody.
+TEST(EnginePlan, ASmallCacheIsGivenHostMemoryToSwapTo) {
+  engine::EngineOptions options = tiny();
+  options.max_model_len = 4096;
+  EXPECT_EQ(engine::make_plan(options, engine::Purpose::kExplain).swap.num_pages, 0);
+  options.cache_bytes = size_t{40} << 20;
+  const engine::EngineInfo small = engine::make_plan(options, engine::Purpose::kExplain);
+  EXPECT_GT(small.swap.num_pages, 0);
+  EXPECT_LE(small.swap.size_bytes, int64_t{10} << 20);
+  options.swap_bytes = 0;
+  EXPECT_EQ(engine::make_plan(options, engine::Purpose::kExplain).swap.num_pages, 0);
+}
+
+TEST(EnginePlan, TheCacheTakesWhatTheBudgetLeaves) {
+  engine::EngineOptions options = tiny();
+  options.memory_bytes = size_t{160} << 20;
+  const engine::EngineInfo info = engine::make_plan(options, engine::Purpose::kRun);
+  const size_t total = info.weight_bytes + info.workspace_bytes + info.cache_bytes;
+  EXPECT_LE(total, options.memory_bytes);
+  EXPECT_GT(total, options.memory_bytes - (size_t{4} << 20));
+  options.memory_bytes = 0;
+  options.memory_share = 1.5;
+  EXPECT_THROW(engine::make_plan(options, engine::Purpose::kRun), Error);
+}
+
 TEST(EnginePlan, StopTokensLieWithinTheVocabulary) {
   engine::EngineOptions options = tiny();
   const std::vector<int32_t> own = engine::make_plan(options, engine::Purpose::kExplain).eos_ids;

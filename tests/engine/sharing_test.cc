@@ -98,6 +98,92 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"split_64_cached", cache::Layout::kSplit, 64, 0, 256, true}),
     [](const auto& setting) { return setting.param.name; });
 
+// Eight answers that each grow by pages of which there are too few: some must give way, and no token changes.
+struct PreemptionSetting {
+  const char* name;
+  cache::Layout layout;
+  size_t prompt_len;
+  int64_t answer_len;
+  int64_t num_pages;
+  int64_t num_swap_pages;  // 0: replays
+};
+
+class Preemption : public ::testing::TestWithParam<PreemptionSetting> {};
+
+TEST_P(Preemption, AnswersEqualSoloRuns) {
+  const PreemptionSetting& setting = GetParam();
+  const std::vector<int32_t> text = document();
+  std::vector<std::vector<int32_t>> prompts;
+  for (size_t i = 0; i < 8; ++i) {
+    const auto begin = text.begin() + static_cast<std::ptrdiff_t>(200 * i);
+    prompts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(setting.prompt_len + i));
+  }
+  engine::EngineOptions shared = options();
+  shared.max_num_seqs = 8;
+  shared.pages = {.alignment = 64, .layout = setting.layout};
+  std::vector<std::vector<int32_t>> want;
+  {
+    engine::Engine alone(shared);
+    EXPECT_EQ(alone.info().swap.num_pages, 0) << "no need where everybody fits";
+    for (const auto& prompt : prompts)
+      want.push_back(testing::generate(alone, prompt, setting.answer_len).ids);
+    EXPECT_EQ(alone.status().schedule.num_replays + alone.status().schedule.num_swap_outs, 0);
+  }
+  const cache::MemoryPlan plan = engine::make_plan(shared, engine::Purpose::kExplain).memory;
+  const int64_t slot_bytes = plan.slot_bytes * plan.num_state_slots;
+  shared.cache_bytes = static_cast<size_t>(slot_bytes + plan.page_bytes * setting.num_pages);
+  // Split: slots take a quarter.
+  shared.swap_bytes = static_cast<size_t>(plan.page_bytes * setting.num_swap_pages +
+                                          (setting.num_swap_pages > 0 ? 4 * slot_bytes : 0));
+  shared.max_model_len = 1024;
+  engine::Engine engine(shared);
+  std::vector<engine::Response> responses;
+  for (const auto& prompt : prompts)
+    responses.push_back(
+        engine.submit({.prompt = prompt, .max_new_tokens = setting.answer_len, .ignore_eos = true}));
+  for (size_t i = 0; i < prompts.size(); ++i)
+    EXPECT_EQ(testing::collect(responses[i]).ids, want[i]) << "request " << i;
+  const schedule::SchedulerStats stats = engine.status().schedule;
+  std::printf("  %s: %lld swapped, %lld replayed\n", setting.name,
+              static_cast<long long>(stats.num_swap_outs), static_cast<long long>(stats.num_replays));
+  if (setting.num_swap_pages == 0) {
+    EXPECT_EQ(stats.num_swap_outs, 0);
+    EXPECT_GT(stats.num_replays, 0);
+  } else {
+    EXPECT_GT(stats.num_swap_outs, 0);
+    EXPECT_EQ(stats.num_replays, 0);
+    EXPECT_EQ(stats.num_replayed_tokens, 0);
+  }
+  EXPECT_EQ(engine.status().pages.num_free, engine.status().pages.num_pages);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, Preemption,
+    ::testing::Values(PreemptionSetting{"unified_replayed", cache::Layout::kUnified, 430, 480, 36, 0},
+                      PreemptionSetting{"unified_swapped", cache::Layout::kUnified, 430, 480, 36, 60},
+                      PreemptionSetting{"split_replayed", cache::Layout::kSplit, 100, 200, 24, 0},
+                      PreemptionSetting{"split_swapped", cache::Layout::kSplit, 100, 200, 24, 60}),
+    [](const auto& setting) { return setting.param.name; });
+
+// Decode rounds otherwise than prefill, so an answer may differ; but it must work, and the work must be
+// saved.
+TEST(PrefixHits, DecodedTokensAreReusedWhereThatIsAskedFor) {
+  for (cache::Layout layout : {cache::Layout::kUnified, cache::Layout::kSplit}) {
+    engine::EngineOptions reusing = options();
+    reusing.pages = {.alignment = 64, .layout = layout, .prefix_caching = true};
+    reusing.reuse_decoded = true;
+    engine::Engine engine(reusing);
+    std::vector<int32_t> turn = document();
+    turn.resize(150);
+    const Answer first = testing::generate(engine, turn, 100);
+    turn.insert(turn.end(), first.ids.begin(), first.ids.end());
+    turn.push_back(7);
+    const Answer second = testing::generate(engine, turn, 20);
+    EXPECT_EQ(second.ids.size(), 20u);
+    EXPECT_EQ(second.last.num_cached, 249) << cache::to_string(layout);
+  }
+}
+
 // A prompt twice, and with a suffix at cuts around page borders: a hit gives the bits of a cold run.
 TEST(PrefixHits, LogprobsEqualAColdRun) {
   const std::vector<int32_t> text = document();

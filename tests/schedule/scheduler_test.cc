@@ -530,6 +530,23 @@ TEST(PrefixCaching, ACancelledPrefillLeavesItsWorkForTheRetry) {
   expect_solo_answer(engine, 2, prompt_of(1000), 5);
 }
 
+TEST(PrefixCaching, ARequestThatDoesNotShareTakesAndLeavesNothing) {
+  SimulatedEngine engine({.prefix_caching = true}, {.num_pages = 60}, {.reuse_decoded = true});
+  Request alone = request(1, prompt_of(300), 5);
+  alone.share_prefix = false;
+  engine.scheduler().add(alone);
+  engine.run_all();
+  EXPECT_EQ(engine.scheduler().memory().index()->stats().num_nodes, 0);
+  EXPECT_EQ(engine.scheduler().memory().pages().num_free(), 60);
+  engine.scheduler().add(request(2, prompt_of(300), 5));
+  engine.run_all();
+  alone.id = 3;
+  engine.scheduler().add(alone);
+  engine.run_all();
+  EXPECT_EQ(engine.num_cached(3), 0);
+  expect_solo_answer(engine, 3, prompt_of(300), 5);
+}
+
 // The cache fills what is free; it never keeps a request from running.
 TEST(PrefixCaching, CachedPagesGiveWayToRequests) {
   SimulatedEngine engine({.prefix_caching = true}, {.num_pages = 9}, {.min_checkpoint_tokens = 64});
