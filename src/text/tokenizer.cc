@@ -90,11 +90,13 @@ Tokenizer::Tokenizer(const TokenizerFile& file, TokenizerConfig config,
       nfc_(file.nfc),
       raw_tokens_(select(added_tokens, /*normalized=*/false, nfc_)),
       normalized_tokens_(select(added_tokens, /*normalized=*/true, nfc_)),
-      is_special_(static_cast<size_t>(vocabulary_.size())) {
+      is_special_(static_cast<size_t>(vocabulary_.size())),
+      is_added_(static_cast<size_t>(vocabulary_.size())) {
   for (const auto& split : file.splits) splitters_.emplace_back(split.pattern, split.gaps);
   for (const AddedToken& token : added_tokens) {
     id_of_added_token_.emplace(token.content, token.id);
     is_special_[static_cast<size_t>(token.id)] = token.special;
+    is_added_[static_cast<size_t>(token.id)] = true;
   }
 }
 
@@ -183,6 +185,10 @@ std::optional<int32_t> Tokenizer::find(std::string_view token) const {
 
 bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < vocab_size() && is_special_[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::is_added(int32_t id) const {
+  return id >= 0 && id < vocab_size() && is_added_[static_cast<size_t>(id)];
 }
 
 }  // namespace longspan::text

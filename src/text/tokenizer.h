@@ -51,6 +51,7 @@ class Tokenizer final {
   // The id of an added token or of the vocabulary's token with exactly these bytes.
   std::optional<int32_t> find(std::string_view token) const;
   bool is_special(int32_t id) const;
+  bool is_added(int32_t id) const;  // special or not
   // One past the largest id that has a token. Models often have more rows: padding.
   int32_t vocab_size() const { return vocabulary_.size(); }
 
@@ -76,6 +77,7 @@ class Tokenizer final {
   AddedTokenMatcher normalized_tokens_;  // normalized == true, contents normalised
   std::unordered_map<std::string, int32_t> id_of_added_token_;
   std::vector<bool> is_special_;  // [vocab_size]
+  std::vector<bool> is_added_;    // [vocab_size]
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "text/grammar/schema_flattener.h"
 #include "text/jinja/json.h"
 #include "text/jinja/parser.h"
 #include "text/tag_scanner.h"
@@ -24,43 +25,58 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-struct ParameterType {
-  std::string name = "string";
-  bool nullable = false;
-};
+bool starts_with_any_of(std::string_view name, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+std::string json_type(const std::string& name) {
+  if (starts_with_any_of(name, {"int", "uint", "long", "short", "unsigned"})) return "integer";
+  if (starts_with_any_of(name, {"num", "float", "double"})) return "number";
+  if (name.starts_with("bool")) return "boolean";
+  if (starts_with_any_of(name, {"object", "dict"})) return "object";
+  if (starts_with_any_of(name, {"array", "list"})) return "array";
+  return "string";
+}
+
+const char* type_of_value(const Json& value) {
+  if (value.is_number_integer()) return "integer";
+  if (value.is_number()) return "number";
+  if (value.is_boolean()) return "boolean";
+  if (value.is_structured()) return value.is_array() ? "array" : "object";
+  return value.is_null() ? "null" : "string";
+}
 
 void add_type(const Json& name, ParameterType& type, bool& found) {
   if (!name.is_string()) return;
   if (name == "null") {
     type.nullable = true;
   } else if (!found) {
-    type.name = lower(name.get<std::string>());
+    type.name = json_type(lower(name.get<std::string>()));
     found = true;
   }
 }
 
-// The first type that is not null, of `type` (a name or a list) or of anyOf and oneOf, one level deep.
-ParameterType type_of(const Json& schema) {
-  ParameterType type;
-  bool found = false;
-  const auto visit = [&](const Json& part) {
-    if (!part.is_object()) return;
-    const Json name = part.value("type", Json());
-    if (name.is_array())
-      for (const Json& one : name) add_type(one, type, found);
-    add_type(name, type, found);
-    const bool is_container = part.contains("properties") || part.contains("items");
-    if (name.is_null() && is_container) add_type(part.contains("items") ? "array" : "object", type, found);
-  };
-  visit(schema);
-  for (const char* key : {"anyOf", "oneOf"})
-    if (schema.is_object() && schema.contains(key) && schema[key].is_array())
-      for (const Json& option : schema[key]) visit(option);
-  return type;
+void add_types_of(const Json& schema, ParameterType& type, bool& found) {
+  if (!schema.is_object()) return;
+  const Json name = schema.value("type", Json());
+  if (name.is_array())
+    for (const Json& one : name) add_type(one, type, found);
+  add_type(name, type, found);
+  if (!name.is_null()) return;
+  if (schema.contains("items")) return add_type("array", type, found);
+  if (schema.contains("properties")) return add_type("object", type, found);
+  if (schema.contains("const")) add_type(type_of_value(schema["const"]), type, found);
+  if (schema.contains("enum") && schema["enum"].is_array())
+    for (const Json& value : schema["enum"]) add_type(type_of_value(value), type, found);
 }
 
-bool starts_with_any_of(std::string_view name, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return name.starts_with(prefix); });
+// References and allOf hide a type.
+Json without_references(const Json& schema, const Json& root) {
+  try {
+    return schema.is_object() ? SchemaFlattener(root, Refused::kDrop).flatten_options(schema, "#") : schema;
+  } catch (const Error&) {
+    return schema;
+  }
 }
 
 std::optional<Json> parse_integer(std::string_view text) {
@@ -145,6 +161,16 @@ std::optional<Json> parse_structure(std::string_view text) {
 
 }  // namespace
 
+ParameterType parameter_type(const Json& schema) {
+  ParameterType type;
+  bool found = false;
+  add_types_of(schema, type, found);
+  for (const char* key : {"anyOf", "oneOf"})
+    if (schema.is_object() && schema.contains(key) && schema[key].is_array())
+      for (const Json& option : schema[key]) add_types_of(option, type, found);
+  return type;
+}
+
 ToolSchema::ToolSchema(const Json& tools) {
   if (!tools.is_array()) return;
   for (const Json& tool : tools) {
@@ -154,6 +180,7 @@ ToolSchema::ToolSchema(const Json& tools) {
     const Json parameters = function.value("parameters", Json());
     Json properties = parameters.is_object() ? parameters.value("properties", Json()) : Json();
     if (!properties.is_object()) properties = nullptr;
+    for (Json& property : properties) property = without_references(property, parameters);
     parameters_[function["name"].get<std::string>()] = std::move(properties);
   }
 }
@@ -168,19 +195,14 @@ Json ToolSchema::value(std::string_view tool, std::string_view parameter, std::s
   const std::string key(parameter);
   if (at == parameters_.end() || !at->second.is_object() || !at->second.contains(key))
     return std::string(text);
-  const ParameterType type = type_of(at->second[key]);
+  const ParameterType type = parameter_type(at->second[key]);
   const std::string_view trimmed = trim(text);
   if (type.nullable && (trimmed == "null" || trimmed == "None")) return nullptr;
   std::optional<Json> value;
-  if (starts_with_any_of(type.name, {"int", "uint", "long", "short", "unsigned"})) {
-    value = parse_integer(text);
-  } else if (starts_with_any_of(type.name, {"num", "float", "double"})) {
-    value = parse_number(text);
-  } else if (type.name.starts_with("bool")) {
-    value = lower(trimmed) == "true";
-  } else if (starts_with_any_of(type.name, {"object", "array", "dict", "list"})) {
-    value = parse_structure(text);
-  }
+  if (type.name == "integer") value = parse_integer(text);
+  if (type.name == "number") value = parse_number(text);
+  if (type.name == "boolean") value = lower(trimmed) == "true";
+  if (type.name == "object" || type.name == "array") value = parse_structure(text);
   return value ? *std::move(value) : Json(std::string(text));
 }
 

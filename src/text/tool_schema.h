@@ -9,6 +9,15 @@
 
 namespace longspan::text {
 
+struct ParameterType {
+  std::string name = "string";  // a type of JSON Schema; but never "null"
+  bool nullable = false;
+};
+// The type as which a parameter's text is read: the first one that is not null, of `type` (a name or a list)
+// or of anyOf and oneOf, one level deep; else what properties, items, enum or const say. Names of other
+// languages (int*, float, dict, ...) count as those of JSON Schema; an unknown one as string.
+ParameterType parameter_type(const nlohmann::ordered_json& schema);
+
 // Immutable; may be shared by threads.
 class ToolSchema final {
  public:
@@ -21,16 +30,16 @@ class ToolSchema final {
   bool may_have_parameter(std::string_view tool, std::string_view parameter) const;
 
   // The value that the text stands for. Never fails: what does not fit its type stays a string.
-  //   unknown, string -> the text            int*, uint*, long*, short* -> integer
-  //   bool -> is it "true", in any case      num*, float*, double -> number, whole ones as integers
+  //   string -> the text                     integer
+  //   boolean -> is it "true", in any case   number, whole ones as integers
   //   null and None, if the type allows null -> null
-  //   object, array, dict, list -> JSON, else a Python literal
+  //   object, array -> JSON, else a Python literal
   nlohmann::ordered_json value(std::string_view tool, std::string_view parameter,
                                std::string_view text) const;
 
  private:
   std::unordered_map<std::string, nlohmann::ordered_json>
-      parameters_;  // properties by tool; null: not listed
+      parameters_;  // properties by tool, without references; null: not listed
 };
 
 }  // namespace longspan::text

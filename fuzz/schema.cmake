@@ -1,0 +1,1 @@
+longspan_fuzz(schema_fuzz SOURCE schema_fuzz.cc ROOMS text)
