@@ -98,10 +98,12 @@ void add_tool_choice(const JsonFields& fields, Json& chat) {
   if (!choice) return;
   const JsonFields inner(*choice, "tool_choice.");
   const std::string type = inner.text("type").value_or("");
-  if (type != "auto" && type != "none")
-    fail_field("tool_choice", "got type '{}', need auto or none: constrained decoding is not available",
-               type);
-  chat["tool_choice"] = type;
+  if (type == "tool")
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", inner.text("name").value_or("")}}}};
+  else if (type == "auto" || type == "none" || type == "any")
+    chat["tool_choice"] = type == "any" ? "required" : type;
+  else
+    fail_field("tool_choice", "got type '{}', need auto, any, tool or none", type);
   if (inner.boolean("disable_parallel_tool_use").value_or(false)) chat["parallel_tool_calls"] = false;
 }
 

@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "text/grammar/constrained_answer.h"
+
 namespace longspan::server {
 
 // Says that some choice may have news, or that someone cancelled.
@@ -44,6 +46,23 @@ struct Generation::Choice {
   int64_t num_tokens = 0;
 };
 
+namespace {
+
+std::function<std::span<const uint64_t>(int32_t)> constraint(const engine::EngineInfo& info,
+                                                             const GenerationRequest& request) {
+  if (info.eos_ids.empty())
+    fail(ErrorKind::kUnsupported, "the model names no token that ends an answer of a form");
+  const bool in_reasoning = request.answer.reasoning == ReasoningMode::kOpen;
+  auto answer = std::make_shared<text::ConstrainedAnswer>(request.masks, info.eos_ids, info.config.vocab_size,
+                                                          in_reasoning);
+  return [answer](int32_t last_token) {
+    if (last_token >= 0) answer->push(last_token);
+    return answer->allowed();
+  };
+}
+
+}  // namespace
+
 Generation::Generation(engine::Engine& engine, const text::Tokenizer& tokenizer,
                        const GenerationRequest& request)
     : num_choices_(request.num_choices),
@@ -66,6 +85,7 @@ Generation::Generation(engine::Engine& engine, const text::Tokenizer& tokenizer,
           scores->add(position, logits);
         };
       }
+      if (request.masks) one.allowed_tokens = constraint(engine.info(), request);
       if (one.sampling.seed) *one.sampling.seed += static_cast<uint64_t>(k);  // choices differ, repeatably
       auto choice =
           std::make_unique<Choice>(Choice{.index = static_cast<int32_t>(prompt_idx) * num_choices_ + k,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/answer_form.h"
 #include "server/answer_reader.h"
 #include "server/prompt_scores.h"
 #include "text/tokenizer.h"
@@ -26,6 +27,8 @@ struct GenerationRequest {
   std::string cache_salt;
   int32_t prompt_logprobs = -1;  // -1: none; n: score the tokens of the prompts, with the n best alternatives
   AnswerOptions answer;
+  AnswerForm form;
+  std::shared_ptr<text::TokenMasks> masks;  // of the form; null where it has no grammar
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kToolCalls, kCancelled, kError };

@@ -19,15 +19,6 @@ void refuse_legacy(const JsonFields& fields) {
       if (one != "text") fail_field("modalities", "got {}, this model writes text only", describe(one));
 }
 
-// Whether calls may be made. Throws on the choices that need constrained decoding.
-bool parse_tool_choice(const JsonFields& fields, bool has_tools) {
-  const Json* choice = fields.find("tool_choice");
-  if (!choice || *choice == "auto") return has_tools;
-  if (*choice == "none") return false;
-  fail_field("tool_choice", "got {}, need auto or none: constrained decoding is not available",
-             describe(*choice));
-}
-
 // Variables of the template: chat_template_kwargs, and what other servers' clients send for thinking.
 void add_template_variables(const JsonFields& fields, Json& prompt) {
   if (const Json* effort = fields.find("reasoning_effort")) {
@@ -102,11 +93,18 @@ struct ChatFormat {
   bool include_usage;
   bool continuous_usage;
   size_t num_choices;
+  bool names_call;                      // tool_choice did
   std::set<int32_t> begun = {};         // choices whose role was sent
   std::vector<int32_t> num_calls = {};  // [num_choices] sent so far
 
   Json envelope(const char* object) const {
     return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
+  }
+
+  // As OpenAI has it: a call that was asked for by name is an ordinary end.
+  const char* finish_reason(const Finish& finish) const {
+    const bool named = names_call && finish.reason == FinishReason::kToolCalls;
+    return finish_name(named ? FinishReason::kStop : finish.reason);
   }
 
   Json whole_choice(size_t index, const Answer& answer) const {
@@ -119,7 +117,7 @@ struct ChatFormat {
     return {{"index", index},
             {"message", std::move(message)},
             {"logprobs", logprobs ? logprobs_json(service.tokenizer, answer.tokens) : Json(nullptr)},
-            {"finish_reason", finish_name(answer.finish.reason)},
+            {"finish_reason", finish_reason(answer.finish)},
             {"stop_reason", stop_reason(answer.finish)}};
   }
 
@@ -162,7 +160,7 @@ struct ChatFormat {
       if (delta.empty()) delta["content"] = "";  // tokens whose text is still held back
       out += chunk(news, usage, std::move(delta), std::move(entries));
     }
-    if (news.finish) out += chunk(news, usage, Json::object(), nullptr, finish_name(news.finish->reason));
+    if (news.finish) out += chunk(news, usage, Json::object(), nullptr, finish_reason(*news.finish));
     return out;
   }
 
@@ -196,18 +194,23 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
                    .stream = parse_stream_options(fields, defaults),
                    .include_reasoning = fields.boolean("include_reasoning").value_or(true)};
   Json tools = normalize_tools(fields.array("tools"));
-  if (!parse_tool_choice(fields, !tools.is_null())) tools = nullptr;
+  const ToolChoice choice = parse_tool_choice(fields, tools);
+  if (choice.mode == ToolChoice::Mode::kNone) tools = nullptr;
+  chat.names_call = !choice.name.empty();
   chat.prompt = build_prompt(fields, tools);
   if (!tools.is_null()) chat.generation.answer.tools = std::make_shared<text::ToolSchema>(tools);
-  chat.generation.answer.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
+  const bool parallel = fields.boolean("parallel_tool_calls").value_or(true);
+  chat.generation.answer.parallel_calls = parallel;
+  chat.generation.form = make_answer_form(parse_response_format(fields), tools, choice, parallel);
   parse_logprobs(fields, chat.generation);
   return chat;
 }
 
-std::string build_prompt_ids(ChatRequest& chat, const Service& service) {
+std::string build_prompt_ids(ChatRequest& chat, Service& service) {
   ChatPrompt prompt = service.prompter.build(std::move(chat.prompt));
   chat.generation.answer.reasoning = prompt.opens_reasoning ? ReasoningMode::kOpen : ReasoningMode::kClosed;
   chat.generation.prompts = {std::move(prompt.ids)};
+  chat.generation.masks = service.masks.find_or_make(chat.generation.form);
   return std::move(prompt.text);
 }
 
@@ -225,7 +228,8 @@ HttpResponse chat_completions(const HttpRequest& request, Service& service) {
                                               .include_reasoning = chat.include_reasoning,
                                               .include_usage = chat.stream.include_usage,
                                               .continuous_usage = chat.stream.continuous_usage,
-                                              .num_choices = num_choices});
+                                              .num_choices = num_choices,
+                                              .names_call = chat.names_call});
   const auto running = start_generation(service, request, chat.generation, "messages");
   if (!chat.stream.stream) {
     const std::vector<Answer> answers = collect(*running, num_choices, request.peer);

@@ -15,14 +15,15 @@ struct ChatRequest {
   GenerationRequest generation;
   StreamOptions stream;
   bool include_reasoning = true;
+  bool names_call = false;  // tool_choice names the one call that the answer is
 };
 
 // Throws WireError naming the field.
 ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults);
 
-// Renders and tokenizes: sets the ids of the generation and whether it begins inside of reasoning. Returns
-// the prompt's text. Takes chat.prompt.
-std::string build_prompt_ids(ChatRequest& chat, const Service& service);
+// Renders and tokenizes: sets the ids of the generation, whether it begins inside of reasoning, and the masks
+// of its form. Returns the prompt's text. Takes chat.prompt.
+std::string build_prompt_ids(ChatRequest& chat, Service& service);
 
 HttpResponse chat_completions(const HttpRequest& request, Service& service);
 // /apply-template: the prompt text of a chat request.

@@ -153,6 +153,8 @@ CompletionRequest parse_completion_request(const Json& body, const Service& serv
     if (completion.echo) generation.prompt_logprobs = generation.sampling.num_logprobs;
   }
   generation.prompts = parse_prompts(fields, service);
+  generation.form =
+      make_answer_form(parse_response_format(fields), nullptr, {ToolChoice::Mode::kNone}, false);
   const auto num_choices = static_cast<int64_t>(generation.prompts.size()) * generation.num_choices;
   if (num_choices > service.options.max_choices)
     fail_field("prompt", "got {} prompts times n = {}, need at most {} choices", generation.prompts.size(),
@@ -180,6 +182,7 @@ HttpResponse completions(const HttpRequest& request, Service& service) {
                        .echo = std::move(completion.texts),
                        .num_choices = completion.generation.num_choices,
                        .offsets = std::vector<size_t>(num_choices)});
+  completion.generation.masks = service.masks.find_or_make(completion.generation.form);
   const auto running = start_generation(service, request, completion.generation, "prompt");
   format->running = running.get();
   if (!completion.stream.stream) {

@@ -62,18 +62,12 @@ std::vector<std::pair<int32_t, float>> parse_logit_bias(const JsonFields& fields
 void refuse_unsupported(const JsonFields& fields) {
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
                            "guided_grammar", "grammar", "json_schema", "regex", "ebnf"})
-    fields.refuse(name, "constrained decoding is not available");
+    fields.refuse(name, "use response_format");
   for (const char* name :
        {"allowed_token_ids", "bad_words", "stop_regex", "logits_processors", "lora_path", "prompt_logprobs",
         "truncate_prompt_tokens", "thinking_token_budget", "audio", "input_ids", "logprob_token_ids"})
     fields.refuse(name, "this server has no such control");
   if (fields.boolean("use_beam_search").value_or(false)) fields.refuse("use_beam_search", "sampling only");
-  if (const Json* format = fields.object("response_format")) {
-    const std::string type = JsonFields(*format, "response_format.").text("type").value_or("text");
-    if (type != "text")
-      fail_field("response_format", "got type '{}', need 'text': constrained decoding is not available",
-                 type);
-  }
   const int64_t n = fields.integer("n", 1, kMaxTokenId).value_or(1);
   if (const auto best_of = fields.integer("best_of", 0, kMaxTokenId); best_of && *best_of != n)
     fail_field("best_of", "got {}, need the value of n ({})", *best_of, n);

@@ -68,12 +68,6 @@ void refuse_state(const JsonFields& fields) {
     fields.refuse(name, "it keeps nothing between requests");
   if (fields.boolean("background").value_or(false))
     fields.refuse("background", "it keeps nothing between requests");
-  if (const Json* text = fields.object("text")) {
-    const Json* format = JsonFields(*text, "text.").object("format");
-    if (format && format->value("type", "text") != "text")
-      fail_field("text.format", "got {}, need type 'text': constrained decoding is not available",
-                 dump(*format));
-  }
 }
 
 Json responses_usage(const Usage& usage) {
@@ -254,7 +248,8 @@ Json echoed_members(const JsonFields& fields) {
   }
   const Json* tools = fields.find("tools");
   json["tools"] = tools ? *tools : Json::array();
-  json["tool_choice"] = fields.text("tool_choice").value_or("auto");
+  const Json* choice = fields.find("tool_choice");
+  json["tool_choice"] = choice ? *choice : Json("auto");
   json["parallel_tool_calls"] = fields.boolean("parallel_tool_calls").value_or(true);
   json["previous_response_id"] = nullptr;
   json["store"] = false;
@@ -284,6 +279,11 @@ Json to_chat_body_from_responses(const Json& body) {
     if (const Json* value = fields.find(same)) chat[same] = *value;
   if (const Json* limit = fields.find("max_output_tokens")) chat["max_tokens"] = *limit;
   if (const Json* tools = fields.array("tools")) chat["tools"] = chat_tools(*tools);
+  if (const Json* text = fields.object("text"))
+    if (const Json* format = JsonFields(*text, "text.").object("format")) {
+      chat["response_format"] = *format;  // here the schema lies beside its type
+      if (format->value("type", Json()) == "json_schema") chat["response_format"]["json_schema"] = *format;
+    }
   if (const Json* reasoning = fields.object("reasoning"))
     if (const Json* effort = JsonFields(*reasoning, "reasoning.").find("effort"))
       chat["reasoning_effort"] = *effort;

@@ -27,6 +27,7 @@ struct Service {
   std::atomic<bool> draining = false;
   Metrics metrics = {};
   RequestList running = {};
+  TokenMaskCache masks{tokenizer};
 
   const std::string& model_name() const { return options.model_names.front(); }
   // The name to answer with. An absent name is the first; an unknown one throws 404, where names are strict.

@@ -350,8 +350,12 @@ TEST(Chat, T27_the_matrix_of_tools_and_choices) {
     EXPECT_EQ(status({{"tools", tools}, {"tool_choice", nullptr}}), 200);
     EXPECT_EQ(status({{"tools", tools}, {"tool_choice", "auto"}}), 200);
     EXPECT_EQ(status({{"tools", tools}, {"tool_choice", "none"}}), 200);
+    // Without tools a call cannot be required, and that is known before a stream begins.
     for (const bool stream : {false, true})
-      EXPECT_EQ(status({{"tools", tools}, {"tool_choice", "required"}, {"stream", stream}}), 400);
+      for (const Json& choice :
+           {Json("required"), Json{{"type", "function"}, {"function", {{"name", "get_weather"}}}}})
+        EXPECT_EQ(status({{"tools", tools}, {"tool_choice", choice}, {"stream", stream}}),
+                  tools.empty() ? 400 : 200);
   }
 }
 
@@ -361,7 +365,7 @@ TEST(Chat, fields_without_a_meaning_here_are_refused_by_name) {
     EXPECT_EQ(reply.status, 400) << more;
     return reply.json()["error"]["param"];
   };
-  EXPECT_EQ(param({{"response_format", {{"type", "json_object"}}}}), "response_format");
+  EXPECT_EQ(param({{"response_format", {{"type", "grammar"}}}}), "response_format");
   EXPECT_EQ(param({{"guided_regex", "a*"}}), "guided_regex");
   EXPECT_EQ(param({{"allowed_token_ids", {1}}}), "allowed_token_ids");
   EXPECT_EQ(param({{"temperature", -1}}), "temperature");
