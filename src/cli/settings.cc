@@ -12,6 +12,7 @@
 
 #include "core/log.h"
 #include "core/units.h"
+#include "ops/device/backend.h"
 
 namespace longspan::cli {
 namespace {
@@ -244,6 +245,28 @@ io::Config SettingFlags::settings() const {
   return config;
 }
 
+namespace {
+
+// "cpu", "reference", or the card of this build: "cuda", "cuda:1".
+void set_device(const io::Config& config, engine::EngineOptions& options) {
+  const std::string& name = config.string("engine.device");
+  const std::string vendor = ops::device::vendor_name();
+  if (name == "cpu") return;
+  if (name == "reference") {
+    options.device = engine::DeviceKind::kReference;
+    return;
+  }
+  const bool has_index = name.size() == vendor.size() + 2 && name[vendor.size()] == ':' &&
+                         name.back() >= '0' && name.back() <= '9';
+  if (name != vendor && !(name.starts_with(vendor) && has_index))
+    fail(ErrorKind::kInvalid, "{}: got {}, this build has cpu, reference, {} and {}:N",
+         where(config, "engine.device"), name, vendor, vendor);
+  options.device = engine::DeviceKind::kDevice;
+  options.device_index = has_index ? name.back() - '0' : 0;
+}
+
+}  // namespace
+
 engine::EngineOptions engine_options(const io::Config& config, engine::Purpose purpose) {
   if (config.string("model.model_path").empty())
     fail(ErrorKind::kInvalid, "no model: need --model, or model.model_path in --config");
@@ -269,9 +292,7 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
                                           .min_page_tokens = config.integer("cache.min_page_tokens"),
                                           .target_page_tokens = config.integer("cache.target_page_tokens")},
                                 .dispatch = dispatch(config)};
-  const std::string& device = config.string("engine.device");
-  expect_word(config, "engine.device", std::array<std::string_view, 2>{"cpu", "reference"});
-  if (device == "reference") options.device = engine::DeviceKind::kReference;
+  set_device(config, options);
   if (config.string("model.dtype") != "auto") options.dtype = dtype_from_name(config.string("model.dtype"));
   if (!config.string("cache.swap_memory").empty()) options.swap_bytes = size_of(config, "cache.swap_memory");
   if (!config.string("model.random_weights").empty()) options.random_seed = seed_of(config);

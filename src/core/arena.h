@@ -1,6 +1,8 @@
 // Arena: one buffer handed out front to back, so that a step takes its temporaries without allocating.
 #pragma once
 
+#include <utility>
+
 #include "core/buffer.h"
 
 namespace longspan {
@@ -11,7 +13,8 @@ class Arena {
   static constexpr size_t kAlignment = 64;
 
   Arena() = default;
-  explicit Arena(size_t size_bytes) : buffer_(size_bytes) {}
+  // Takes its room from a buffer of any memory; views are of that memory.
+  explicit Arena(Buffer buffer) : buffer_(std::move(buffer)) {}
 
   // Bytes that a tensor takes out of an arena.
   static size_t bytes_for(DType dtype, Shape shape);

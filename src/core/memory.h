@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <utility>
 
 #include "core/buffer.h"
 
@@ -16,7 +17,8 @@ class Memory {
   virtual bool is_host() const { return true; }
   virtual size_t free_bytes() const { return 0; }  // of a device; 0 on the host
 
-  // On the host zeroed, on a device not. Throws kExhausted. Only a host's buffer may be read through its view.
+  // On the host zeroed, on a device not. Throws kExhausted. Only a host's buffer may be read through its
+  // view.
   virtual Buffer allocate(DType dtype, Shape shape) { return Buffer(dtype, shape); }
 
   // Host to here; `from` may be written again on return.
@@ -27,5 +29,13 @@ class Memory {
   virtual void zero(void* to, size_t size_bytes) { std::memset(to, 0, size_bytes); }
   virtual void synchronize() {}  // waits for all that was asked for
 };
+
+// A host buffer in that memory: itself on the host, a copy elsewhere.
+inline Buffer moved_to(Memory& memory, Buffer host) {
+  if (memory.is_host() || host.data() == nullptr) return host;
+  Buffer buffer = memory.allocate(host.view().dtype, host.view().shape);
+  memory.upload(buffer.data(), host.data(), host.size_bytes());
+  return buffer;
+}
 
 }  // namespace longspan

@@ -1,7 +1,5 @@
 #include "engine/cache_storage.h"
 
-#include <cstring>
-
 namespace longspan::engine {
 namespace {
 
@@ -39,11 +37,13 @@ ops::StateCache state_view(const cache::PagePlan& plan, const cache::CacheSpec& 
 
 }  // namespace
 
-CacheStorage::CacheStorage(const cache::PagePlan& plan, const cache::CacheSpec& spec,
+CacheStorage::CacheStorage(Memory& memory, const cache::PagePlan& plan, const cache::CacheSpec& spec,
                            const cache::CacheCapacity& capacity)
-    : plan_(plan),
-      device_(make_side(plan, capacity.num_pages, capacity.num_state_slots)),
-      host_(make_side(plan, capacity.num_host_pages, capacity.num_host_slots)) {
+    : memory_(memory),
+      plan_(plan),
+      device_(make_side(memory, plan, capacity.num_pages, capacity.num_state_slots)) {
+  Memory host;
+  host_ = make_side(host, plan, capacity.num_host_pages, capacity.num_host_slots);
   for (const cache::LayerPlace& place : plan.places) {
     const cache::LayerKind kind = plan.groups[static_cast<size_t>(place.group)].kind;
     const auto& tensors = in_slots(plan, kind) ? device_.slots : device_.pages;
@@ -57,13 +57,13 @@ CacheStorage::CacheStorage(const cache::PagePlan& plan, const cache::CacheSpec& 
   }
 }
 
-CacheStorage::Side CacheStorage::make_side(const cache::PagePlan& plan, int32_t num_pages,
+CacheStorage::Side CacheStorage::make_side(Memory& memory, const cache::PagePlan& plan, int32_t num_pages,
                                            int32_t num_slots) {
   Side side;
   for (int32_t i = 0; i < plan.num_layer_tensors; ++i)
-    side.pages.emplace_back(static_cast<size_t>(num_pages) * static_cast<size_t>(plan.attention_page_bytes));
+    side.pages.push_back(memory.allocate(DType::kU8, {num_pages * plan.attention_page_bytes}));
   for (int32_t i = 0; i < plan.num_state_tensors; ++i)
-    side.slots.emplace_back(static_cast<size_t>(num_slots) * static_cast<size_t>(plan.state_page_bytes));
+    side.slots.push_back(memory.allocate(DType::kU8, {num_slots * plan.state_page_bytes}));
   return side;
 }
 
@@ -75,11 +75,18 @@ size_t CacheStorage::size_bytes() const {
   return bytes;
 }
 
-void CacheStorage::swap_out(std::span<const schedule::PageCopy> copies) { copy(device_, host_, copies); }
-void CacheStorage::swap_in(std::span<const schedule::PageCopy> copies) { copy(host_, device_, copies); }
-void CacheStorage::copy_pages(std::span<const schedule::PageCopy> copies) { copy(device_, device_, copies); }
+void CacheStorage::swap_out(std::span<const schedule::PageCopy> copies) {
+  copy(&Memory::download, device_, host_, copies);
+}
+void CacheStorage::swap_in(std::span<const schedule::PageCopy> copies) {
+  copy(&Memory::upload, host_, device_, copies);
+}
+void CacheStorage::copy_pages(std::span<const schedule::PageCopy> copies) {
+  copy(&Memory::copy, device_, device_, copies);
+}
 
-void CacheStorage::copy(const Side& from, const Side& to, std::span<const schedule::PageCopy> copies) const {
+void CacheStorage::copy(Copy how, const Side& from, const Side& to,
+                        std::span<const schedule::PageCopy> copies) const {
   for (const schedule::PageCopy& item : copies) {
     const cache::LayerGroup& group = plan_.groups[static_cast<size_t>(item.group)];
     const int64_t bytes = page_bytes(plan_, group.kind);
@@ -87,8 +94,8 @@ void CacheStorage::copy(const Side& from, const Side& to, std::span<const schedu
     for (size_t i = 0; i < group.layers.size(); ++i) {
       const Buffer& source = slots ? from.slots[i] : from.pages[i];
       const Buffer& target = slots ? to.slots[i] : to.pages[i];
-      std::memcpy(static_cast<char*>(target.data()) + item.dst * bytes,
-                  static_cast<char*>(source.data()) + item.src * bytes, static_cast<size_t>(bytes));
+      (memory_.*how)(static_cast<char*>(target.data()) + item.dst * bytes,
+                     static_cast<char*>(source.data()) + item.src * bytes, static_cast<size_t>(bytes));
     }
   }
 }

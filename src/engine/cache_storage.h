@@ -7,7 +7,7 @@
 
 #include "cache/cache_memory.h"
 #include "cache/page_plan.h"
-#include "core/buffer.h"
+#include "core/memory.h"
 #include "model/step.h"
 #include "schedule/step_plan.h"
 
@@ -15,8 +15,9 @@ namespace longspan::engine {
 
 class CacheStorage final {
  public:
-  // Throws kExhausted when there is no memory. Pages are touched, and so become resident, on first use.
-  CacheStorage(const cache::PagePlan& plan, const cache::CacheSpec& spec,
+  // Device pages lie in `memory`, which outlives this. Throws kExhausted when there is none. Pages of the
+  // host are touched, and so become resident, on first use.
+  CacheStorage(Memory& memory, const cache::PagePlan& plan, const cache::CacheSpec& spec,
                const cache::CacheCapacity& capacity);
 
   const model::CacheViews& views() const { return views_; }
@@ -34,9 +35,11 @@ class CacheStorage final {
     std::vector<Buffer> slots;  // split layout only
   };
 
-  static Side make_side(const cache::PagePlan& plan, int32_t num_pages, int32_t num_slots);
-  void copy(const Side& from, const Side& to, std::span<const schedule::PageCopy> copies) const;
+  static Side make_side(Memory& memory, const cache::PagePlan& plan, int32_t num_pages, int32_t num_slots);
+  using Copy = void (Memory::*)(void* to, const void* from, size_t size_bytes);
+  void copy(Copy how, const Side& from, const Side& to, std::span<const schedule::PageCopy> copies) const;
 
+  Memory& memory_;
   cache::PagePlan plan_;
   Side device_;
   Side host_;

@@ -208,7 +208,7 @@ void Engine::step() {
     return live_.at(id)->request.on_prompt_logits != nullptr;
   };
   const model::StepInputs& inputs = batch_->build(plan, *scheduler_, wants_all, layer_tap_);
-  const TensorView hidden = model_->forward(inputs, storage_->views());
+  const TensorView hidden = model_->forward(mirror_->upload(inputs), storage_->views());
   sample_rows(plan, inputs, hidden);
   publish_progress(plan);
 
@@ -273,8 +273,7 @@ void Engine::sample_row(const schedule::PlannedSeq& seq, Live& live, const Tenso
   static const std::vector<int32_t> kNone;
   std::span<const uint64_t> allowed;
   if (live.request.allowed_tokens) allowed = live.request.allowed_tokens(live.sampler.last_accepted());
-  const bool too_short =
-      allowed.empty() && live.sampler.num_accepted() < live.request.sampling.min_tokens;
+  const bool too_short = allowed.empty() && live.sampler.num_accepted() < live.request.sampling.min_tokens;
   SampledToken token = sampler_->sample(logits, live.request.sampling, live.sampler,
                                         {.ruled_out = too_short ? live.stop_ids : kNone, .allowed = allowed});
   if (!token.finite) {

@@ -15,6 +15,7 @@
 #include "engine/cache_storage.h"
 #include "engine/dispatch.h"
 #include "engine/input_batch.h"
+#include "engine/input_mirror.h"
 #include "engine/plan.h"
 #include "engine/response.h"
 #include "engine/sampler.h"
@@ -104,6 +105,7 @@ class Engine final {
   std::unique_ptr<schedule::Scheduler> scheduler_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<InputBatch> batch_;
+  std::unique_ptr<InputMirror> mirror_;
   std::unique_ptr<Sampler> sampler_;
   std::function<void(Index, const TensorView&)> layer_tap_;
 

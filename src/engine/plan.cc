@@ -4,6 +4,7 @@
 
 #include "core/units.h"
 #include "engine/host_memory.h"
+#include "ops/device/backend.h"
 #include "schedule/step_budget.h"
 
 namespace longspan::engine {
@@ -89,8 +90,11 @@ int64_t room_for_cache(const EngineOptions& options, Purpose purpose, size_t oth
   const auto left = [&](size_t bytes) { return static_cast<int64_t>(bytes - std::min(bytes, others)); };
   if (options.memory_bytes > 0) return left(options.memory_bytes);
   if (purpose == Purpose::kExplain) return INT64_MAX;  // of whatever machine
-  const size_t available = available_memory_bytes();
-  if (options.memory_share == 0) return left(available) / 2;
+  const bool on_device = options.device == DeviceKind::kDevice;
+  const size_t available =
+      on_device ? ops::device::free_memory_bytes(options.device_index) : available_memory_bytes();
+  if (options.memory_share == 0 && !on_device) return left(available) / 2;
+  if (options.memory_share == 0) return left(available / 10 * 9);  // a card is ours alone
   return left(static_cast<size_t>(options.memory_share * static_cast<double>(available)));
 }
 

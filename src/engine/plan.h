@@ -18,7 +18,8 @@ namespace longspan::engine {
 
 inline constexpr Index kLogitRows = 64;  // rows of one logits product; more are done in slices
 
-enum class DeviceKind : uint8_t { kCpu, kReference };  // kReference: the slow oracle
+// kReference: the slow oracle. kDevice: the card that this build was made for, or the emulator.
+enum class DeviceKind : uint8_t { kCpu, kReference, kDevice };
 
 struct EngineInfo;
 
@@ -26,7 +27,8 @@ struct EngineOptions {
   std::filesystem::path model;          // directory; with random_seed a config.json is enough
   std::optional<uint64_t> random_seed;  // weights from this seed instead of files
   DeviceKind device = DeviceKind::kCpu;
-  int num_threads = 0;  // 0: all this process may use
+  int device_index = 0;  // of several cards
+  int num_threads = 0;   // 0: all this process may use
   std::vector<int32_t>
       tokenizer_eos_ids;       // the tokenizer's own, joined with config's and generation_config's
   std::optional<DType> dtype;  // none: the checkpoint's, where the device has it

@@ -27,9 +27,9 @@ struct GenerateRequest {
   std::vector<int32_t> stop_token_ids;  // besides the model's own
   int32_t priority = 0;                 // smaller first
   std::string cache_salt;
-  // Called on the engine thread before each token is chosen, with the one chosen last (-1: none yet): the tokens
-  // that may be chosen, as bits [ceil(vocab / 64)], at least one. They win over min_tokens. May allocate; must
-  // not throw, and take little time: every request waits for it.
+  // Called on the engine thread before each token is chosen, with the one chosen last (-1: none yet): the
+  // tokens that may be chosen, as bits [ceil(vocab / 64)], at least one. They win over min_tokens. May
+  // allocate; must not throw, and take little time: every request waits for it.
   std::function<std::span<const uint64_t>(int32_t last_token)> allowed_tokens;
   // Called on the engine thread for every prompt position, in order and once, with its logits T [vocab];
   // turns prefix reuse off.

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "io/weight_layout.h"
 #include "ops/cpu/backend.h"
+#include "ops/device/backend.h"
 #include "ops/reference/backend.h"
 
 namespace longspan::engine {
@@ -12,6 +13,7 @@ namespace {
 
 std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
   if (options.device == DeviceKind::kReference) return ops::reference::make_backend();
+  if (options.device == DeviceKind::kDevice) return ops::device::make_backend(options.device_index);
   return ops::cpu::make_backend({.num_threads = options.num_threads});
 }
 
@@ -73,12 +75,15 @@ void Engine::load_weights(const EngineOptions& options) {
 // Scheduler, pages, inputs, workspace: what the step path uses and never grows.
 void Engine::make_step_state(const EngineOptions& options) {
   storage_ = std::make_unique<CacheStorage>(
-      info_.page_plan, cache_spec(info_.config, info_.dtype, info_.page_plan.kv_dtype, /*tensor_parallel=*/1),
+      ops_->memory(), info_.page_plan,
+      cache_spec(info_.config, info_.dtype, info_.page_plan.kv_dtype, /*tensor_parallel=*/1),
       capacity_of(info_));
   make_scheduler();
   dispatcher_ = std::make_unique<Dispatcher>(options.dispatch, info_.attention);
   batch_ = std::make_unique<InputBatch>(info_.page_plan, options.max_num_batched_tokens, options.max_num_seqs,
                                         *dispatcher_);
+  mirror_ = std::make_unique<InputMirror>(ops_->memory(), info_.page_plan, options.max_num_batched_tokens,
+                                          options.max_num_seqs, info_.max_model_len);
   sampler_ = std::make_unique<Sampler>(info_.config.vocab_size);
   sampled_.reserve(static_cast<size_t>(options.max_num_seqs));
   model_->reserve(step_limits(options));

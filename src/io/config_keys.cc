@@ -105,7 +105,8 @@ constexpr ConfigKey kKeys[] = {
      "Prompts run in chunks of max_num_batched_tokens; always on"},
     {"graph.max_num_batched_tokens", kInteger, "4096", "tokens", "Tokens of one step"},
 
-    {"engine.device", kString, "cpu", "", "cpu, or reference: the slow oracle"},
+    {"engine.device", kString, "cpu", "",
+     "cpu, reference (the slow oracle), or this build's card: cuda, hip or emulator, :N for the Nth"},
     {"engine.threads", kInteger, "0", "threads", "Of the cpu device; 0: all this process may use"},
     {"engine.memory", kString, "", "size",
      "Budget of weights, workspace and cache, as 64GiB; empty: by gpu_memory_utilization"},

@@ -11,8 +11,12 @@ void forward(const Mlp& mlp, Forward& f, const TensorView& x, const TensorView& 
   const Index width = mlp.down->in_features;
   const TensorView gate_up = f.arena.take(f.dtype, {num_tokens, 2 * width});
   const TensorView hidden = f.arena.take(f.dtype, {num_tokens, width});
-  f.ops.matmul_swiglu({.x = x, .weight = mlp.gate_up.get(), .gate_up = gate_up, .out = hidden});
-  f.ops.matmul({.x = hidden, .weight = mlp.down.get(), .out = out});
+  f.ops.matmul_swiglu({.x = x,
+                       .num_decode_rows = f.num_decode_rows(),
+                       .weight = mlp.gate_up.get(),
+                       .gate_up = gate_up,
+                       .out = hidden});
+  f.ops.matmul({.x = hidden, .num_decode_rows = f.num_decode_rows(), .weight = mlp.down.get(), .out = out});
 }
 
 void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, const TensorView& x,
@@ -25,6 +29,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
   // Projections: one product, read as views. A gated head is [query D | gate D].
   const TensorView qkv = f.arena.take(f.dtype, {num_tokens, layer.q_rows() + 2 * layer.kv_rows()});
   f.ops.matmul({.x = x,
+                .num_decode_rows = f.num_decode_rows(),
                 .weight = layer.qkv.get(),
                 .bias = layer.qkv_bias.data() ? layer.qkv_bias.view() : TensorView(),
                 .out = qkv});
@@ -62,7 +67,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
                      .scale = 1.0f / std::sqrt(static_cast<float>(d)),
                      .path = run.path,
                      .out = heads.split_last(layer.num_q_heads, d)});
-  f.ops.matmul({.x = heads, .weight = layer.o.get(), .out = out});
+  f.ops.matmul({.x = heads, .num_decode_rows = f.num_decode_rows(), .weight = layer.o.get(), .out = out});
 }
 
 void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, const TensorView& x,
@@ -76,7 +81,7 @@ void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, co
 
   // Projections: q, k, v, output gate z, and per head b (write strength) and a (decay).
   const TensorView proj = f.arena.take(f.dtype, {num_tokens, channels + vd + 2 * layer.num_v_heads});
-  f.ops.matmul({.x = x, .weight = layer.in_proj.get(), .out = proj});
+  f.ops.matmul({.x = x, .num_decode_rows = f.num_decode_rows(), .weight = layer.in_proj.get(), .out = proj});
   const TensorView z = proj.cols(channels, vd).split_last(layer.num_v_heads, layer.v_dim);
   const TensorView b = proj.cols(channels + vd, layer.num_v_heads);
   const TensorView a = proj.cols(channels + vd + layer.num_v_heads, layer.num_v_heads);
@@ -108,7 +113,7 @@ void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, co
                      .seqs = f.in.seqs,
                      .checkpoints = tables.checkpoints,
                      .out = y.split_last(layer.num_v_heads, layer.v_dim)});
-  f.ops.matmul({.x = y, .weight = layer.out.get(), .out = out});
+  f.ops.matmul({.x = y, .num_decode_rows = f.num_decode_rows(), .weight = layer.out.get(), .out = out});
 }
 
 size_t activation_bytes(const io::ModelConfig& config, Index num_tokens, DType dtype) {
@@ -126,7 +131,7 @@ size_t activation_bytes(const io::ModelConfig& config, Index num_tokens, DType d
 
 Norm load_norm(const LayerLoader& loader, const std::string& name, Index size) {
   const bool zero_centered = loader.config.norm == io::NormKind::kZeroCentered;
-  return {.weight = loader.source.f32(name, {size}, zero_centered ? Init::kNorm : Init::kPlainNorm),
+  return {.weight = loader.f32(name, {size}, zero_centered ? Init::kNorm : Init::kPlainNorm),
           .kind = zero_centered ? ops::NormKind::kZeroCentered : ops::NormKind::kRoundThenScale,
           .eps = loader.config.rms_norm_eps};
 }
@@ -151,7 +156,7 @@ FullAttention load_full_attention(const LayerLoader& loader, Index layer_idx) {
                                        {at + "k_proj.weight", attention.kv_rows()},
                                        {at + "v_proj.weight", attention.kv_rows()}};
   attention.qkv = loader.source.linear(loader.ops, qkv, config.hidden_size, loader.dtype);
-  if (config.qkv_bias) attention.qkv_bias = loader.source.bias(qkv);
+  if (config.qkv_bias) attention.qkv_bias = moved_to(loader.ops.memory(), loader.source.bias(qkv));
   if (config.qk_norm) {
     attention.q_norm = load_norm(loader, at + "q_norm.weight", config.head_dim);
     attention.k_norm = load_norm(loader, at + "k_norm.weight", config.head_dim);
@@ -175,10 +180,10 @@ GatedDeltaNet load_gated_delta_net(const LayerLoader& loader, Index layer_idx) {
                                {at + "in_proj_b.weight", net.num_v_heads},
                                {at + "in_proj_a.weight", net.num_v_heads}},
                               config.hidden_size, loader.dtype);
-  net.conv = source.f32(at + "conv1d.weight", {net.conv_channels(), config.linear_conv_kernel}, Init::kConv);
-  net.a_log = source.f32(at + "A_log", {net.num_v_heads}, Init::kALog);
-  net.dt_bias = source.f32(at + "dt_bias", {net.num_v_heads}, Init::kDtBias);
-  net.norm = {.weight = source.f32(at + "norm.weight", {net.v_dim}, Init::kPlainNorm),
+  net.conv = loader.f32(at + "conv1d.weight", {net.conv_channels(), config.linear_conv_kernel}, Init::kConv);
+  net.a_log = loader.f32(at + "A_log", {net.num_v_heads}, Init::kALog);
+  net.dt_bias = loader.f32(at + "dt_bias", {net.num_v_heads}, Init::kDtBias);
+  net.norm = {.weight = loader.f32(at + "norm.weight", {net.v_dim}, Init::kPlainNorm),
               .eps = config.rms_norm_eps};
   net.out = source.linear(loader.ops, {{at + "out_proj.weight", config.hidden_size}}, net.value_width(),
                           loader.dtype);

@@ -61,6 +61,8 @@ struct Forward {
   Arena& arena;
   TensorView cos_sin;  // f32 [num_tokens, rotary_dim]
   DType dtype;         // T
+
+  Index num_decode_rows() const { return in.seqs.num_decode_seqs; }  // the first rows, one a sequence
 };
 
 // out T [num_tokens, H] <- block(x T [num_tokens, H]); x is the normed input, the residual is the caller's.
@@ -79,6 +81,11 @@ struct LayerLoader {
   DType dtype;  // T
   WeightSource& source;
   ops::Ops& ops;
+
+  // A small tensor in the memory of the operations.
+  Buffer f32(const std::string& name, Shape shape, Init init) const {
+    return moved_to(ops.memory(), source.f32(name, shape, init));
+  }
 };
 
 Norm load_norm(const LayerLoader& loader, const std::string& name, Index size);

@@ -65,7 +65,7 @@ Model::Model(const io::ModelConfig& config, DType dtype, WeightSource& source, o
       dtype_(dtype),
       ops_(ops),
       weights_(load_decoder({config, dtype, source, ops})),
-      inv_freq_(inverse_frequencies(config)) {
+      inv_freq_(moved_to(ops.memory(), inverse_frequencies(config))) {
   weight_bytes_ = weights_.embed->size_bytes() + (weights_.lm_head ? weights_.lm_head->size_bytes() : 0);
   for (const DecoderLayer& layer : weights_.layers) weight_bytes_ += packed_bytes(layer);
 }
@@ -89,9 +89,12 @@ size_t Model::workspace_bytes(const io::ModelConfig& config, DType dtype, const 
 }
 
 void Model::reserve(const StepLimits& limits) {
-  arena_ = Arena(arena_bytes(config_, dtype_, limits.max_tokens));
-  hidden_ = Buffer(dtype_, {limits.max_tokens, config_.hidden_size});
-  logits_ = Buffer(dtype_, {limits.max_logits, config_.vocab_size});
+  Memory& memory = ops_.memory();
+  const auto arena_size = static_cast<Index>(arena_bytes(config_, dtype_, limits.max_tokens));
+  arena_ = Arena(memory.allocate(DType::kU8, {arena_size}));
+  hidden_ = memory.allocate(dtype_, {limits.max_tokens, config_.hidden_size});
+  logits_ = memory.allocate(dtype_, {limits.max_logits, config_.vocab_size});
+  if (!memory.is_host()) host_logits_ = Buffer(dtype_, {limits.max_logits, config_.vocab_size});
 }
 
 TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
@@ -115,7 +118,7 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
                    .kind = layer.input_norm.kind,
                    .eps = layer.input_norm.eps,
                    .out = normed});
-    if (in.layer_tap) in.layer_tap(static_cast<Index>(i), x);
+    if (in.layer_tap) tap(in, static_cast<Index>(i), x);
     std::visit([&](const auto& mixer) { model::forward(mixer, cache.layers[i], f, normed, delta); },
                layer.mixer);
     ops_.rms_norm({.x = x,
@@ -143,13 +146,24 @@ void Model::final_rows(Forward& f, const TensorView& x, const TensorView& delta,
                  .kind = weights_.final_norm.kind,
                  .eps = weights_.final_norm.eps,
                  .out = out});
-  if (f.in.layer_tap && out.dim(0) == f.in.num_tokens()) f.in.layer_tap(config_.num_layers(), out);
+  if (f.in.layer_tap && out.dim(0) == f.in.num_tokens()) tap(f.in, config_.num_layers(), out);
+}
+
+void Model::tap(const StepInputs& in, Index k, const TensorView& hidden) {
+  if (ops_.memory().is_host()) return in.layer_tap(k, hidden);
+  const Buffer copy(hidden.dtype, hidden.shape);
+  ops_.memory().download(copy.data(), hidden.data, hidden.size_bytes());
+  in.layer_tap(k, copy.view());
 }
 
 TensorView Model::logits(const TensorView& hidden) {
   const TensorView out = logits_.view().rows(0, hidden.dim(0));
-  ops_.matmul({.x = hidden, .weight = &weights_.output(), .out = out});
-  return out;
+  // Sampled rows of prompts and of decoding sequences alike: one order of sums for both.
+  ops_.matmul({.x = hidden, .num_decode_rows = hidden.dim(0), .weight = &weights_.output(), .out = out});
+  if (ops_.memory().is_host()) return out;
+  const TensorView host = host_logits_.view().rows(0, hidden.dim(0));
+  ops_.memory().download(host.data, out.data, out.size_bytes());
+  return host;
 }
 
 }  // namespace longspan::model

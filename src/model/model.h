@@ -52,11 +52,12 @@ class Model final {
   // Runs one step within the reserved limits: writes the caches and returns the final hidden rows of
   // in.logit_rows, T [num_logits, H] after the final norm, valid until the next call.
   TensorView forward(const StepInputs& in, const CacheViews& cache);
-  // Logits of hidden rows T [m, H], m <= max_logits: T [m, vocab], valid until the next call.
+  // Logits of hidden rows T [m, H], m <= max_logits: T [m, vocab] in host memory, valid until the next call.
   TensorView logits(const TensorView& hidden);
 
  private:
   void final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out);
+  void tap(const StepInputs& in, Index k, const TensorView& hidden);
 
   io::ModelConfig config_;
   DType dtype_;
@@ -65,8 +66,9 @@ class Model final {
   size_t weight_bytes_ = 0;
   Buffer inv_freq_;  // f32 [rotary_dim / 2]
   Arena arena_;
-  Buffer hidden_;  // T [max_tokens, H]: what forward() returns
-  Buffer logits_;  // T [max_logits, vocab]
+  Buffer hidden_;       // T [max_tokens, H]: what forward() returns
+  Buffer logits_;       // T [max_logits, vocab]
+  Buffer host_logits_;  // the same for the host, where that is not the memory of the operations
 };
 
 // The mixer of one layer, with its weights. What an architecture brings; all else is common.

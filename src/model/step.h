@@ -31,7 +31,7 @@ struct StepInputs {
   };
   std::vector<AttentionRun> attention_runs;
   // Debugging aid: called with k = 0 (embeddings), 1 .. L - 1 (output of layer k - 1) and, when all rows have
-  // logits, L (after the final norm) and hidden T [num_tokens, hidden].
+  // logits, L (after the final norm) and hidden T [num_tokens, hidden], in host memory.
   std::function<void(Index k, const TensorView& hidden)> layer_tap;
 
   Index num_tokens() const { return token_ids.dim(0); }

@@ -1,5 +1,7 @@
 #include "ops/ops.h"
 
+#include <algorithm>
+
 namespace longspan::ops {
 namespace {
 
@@ -46,7 +48,39 @@ void expect_state(const char* op, const StateCache& state, const TensorView& pag
   expect(op, "state_pages", pages, DType::kI32, {seqs.num_seqs});
 }
 
+void expect_part(const char* op, const WeightPart& part, Index in_features) {
+  if (const auto* rows = std::get_if<TensorView>(&part)) {
+    expect_model_dtype(op, rows->dtype);
+    expect(op, "part", *rows, rows->dtype, {-1, in_features});
+    return;
+  }
+  const auto& packed = std::get<QuantizedPart>(part);
+  const Index n = packed.out_features;
+  const Index groups = (in_features + packed.group_size - 1) / std::max<Index>(1, packed.group_size);
+  CHECK_MSG(packed.in_features == in_features && n > 0 && packed.group_size > 0 && packed.scale_rows > 0,
+            "[{}] part: got N {}, K {}, group {}, scale rows {}, need K {} and positive sizes", op, n,
+            packed.in_features, packed.group_size, packed.scale_rows, in_features);
+  if (packed.kind == CodeKind::kInt4)
+    expect(op, "codes", packed.codes, DType::kU8, {n, (in_features + 1) / 2});
+  else
+    expect(op, "codes", packed.codes, DType::kF8E4M3, {n, in_features});
+  expect_model_dtype(op, packed.scales.dtype);
+  expect(op, "scales", packed.scales, packed.scales.dtype,
+         {(n + packed.scale_rows - 1) / packed.scale_rows, groups});
+  expect_optional(op, "zeros", packed.zeros, DType::kU8, {n, groups});
+  expect_optional(op, "group_of", packed.group_of, DType::kI32, {in_features});
+}
+
+Index in_features_of(const WeightPart& part) {
+  const auto* rows = std::get_if<TensorView>(&part);
+  return rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
+}
+
 }  // namespace
+
+std::unique_ptr<Weight> Backend::pack_quantized(std::span<const WeightPart>, DType) {
+  fail(ErrorKind::kUnsupported, "quantised weights: no kernels for them on {}, need a cpu device", name());
+}
 
 Ops::Ops(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) { CHECK(backend_ != nullptr); }
 
@@ -67,6 +101,21 @@ std::unique_ptr<Weight> Ops::pack_gate_up(const TensorView& gate, const TensorVi
   expect_model_dtype("pack_gate_up", up.dtype);
   expect("pack_gate_up", "up", up, up.dtype, {gate.dim(0), gate.dim(1)});
   return backend_->pack_gate_up(gate, up, dtype);
+}
+
+std::unique_ptr<Weight> Ops::pack_quantized(std::span<const WeightPart> parts, DType dtype) {
+  CHECK(!parts.empty());
+  expect_model_dtype("pack_quantized", dtype);
+  for (const WeightPart& part : parts) expect_part("pack_quantized", part, in_features_of(parts[0]));
+  return backend_->pack_quantized(parts, dtype);
+}
+
+std::unique_ptr<Weight> Ops::pack_quantized_gate_up(const WeightPart& gate, const WeightPart& up,
+                                                    DType dtype) {
+  expect_model_dtype("pack_quantized_gate_up", dtype);
+  for (const WeightPart* part : {&gate, &up})
+    expect_part("pack_quantized_gate_up", *part, in_features_of(gate));
+  return backend_->pack_quantized_gate_up(gate, up, dtype);
 }
 
 void Ops::embed(const Embed& args) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/memory.h"
@@ -23,6 +24,29 @@ class Weight {
   Index out_features = 0;  // N
   Index in_features = 0;   // K
 };
+
+enum class CodeKind : uint8_t {
+  kInt4,  // 0 .. 15
+  kE4M3   // an FP8 number; NaN does not occur
+};
+
+// Rows [N, K] of a linear layer in few bits, the one form every checkpoint's is turned into:
+// W[n, k] = rnd((code[n, k] - zero[n, g]) * scale[n / scale_rows, g]) in fp32 with g = group_of[k] or k /
+// group_size.
+struct QuantizedPart {
+  CodeKind kind = CodeKind::kInt4;
+  Index out_features = 0;  // N
+  Index in_features = 0;   // K
+  Index group_size = 0;    // G = ceil(K / group_size)
+  Index scale_rows = 1;
+  TensorView codes;     // kInt4: u8 [N, ceil(K / 2)], the even k in the low half; kE4M3: e4m3 [N, K]
+  TensorView scales;    // f32, f16 or bf16 [ceil(N / scale_rows), G]
+  TensorView zeros;     // u8 [N, G], 0 .. 16; empty: 8 for kInt4, 0 for kE4M3
+  TensorView group_of;  // i32 [K], each in 0 .. G - 1, or empty
+};
+
+// One part of a weight: float rows [N, K], or quantised ones.
+using WeightPart = std::variant<TensorView, QuantizedPart>;
 
 // Norm weights come in two forms (MODEL 2.1 and the Qwen3 relatives).
 enum class NormKind : uint8_t {
@@ -121,6 +145,7 @@ struct SwiGlu {
 // leaves gate_up untouched.
 struct MatmulSwiGlu {
   TensorView x;                    // T [num_rows, K]
+  Index num_decode_rows = -1;      // as Matmul's
   const Weight* weight = nullptr;  // of pack_gate_up: [2 * n, K]
   TensorView gate_up;              // T [num_rows, 2 * n], room to work in: undefined afterwards
   TensorView out;                  // T [num_rows, n]
@@ -226,13 +251,22 @@ class Backend : public Memory {
     return pack(parts, dtype);
   }
 
+  // The same with quantised parts among them: their rows stay packed in memory.
+  virtual std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype);
+  virtual std::unique_ptr<Weight> pack_quantized_gate_up(const WeightPart& gate, const WeightPart& up,
+                                                         DType dtype) {
+    const WeightPart parts[] = {gate, up};
+    return pack_quantized(parts, dtype);
+  }
+
   virtual void embed(const Embed& args) = 0;
   virtual void gather_rows(const GatherRows& args) = 0;
   virtual void rms_norm(const RmsNorm& args) = 0;
   virtual void matmul(const Matmul& args) = 0;
   virtual void swiglu(const SwiGlu& args) = 0;
   virtual void matmul_swiglu(const MatmulSwiGlu& args) {
-    matmul({.x = args.x, .weight = args.weight, .out = args.gate_up});
+    matmul(
+        {.x = args.x, .num_decode_rows = args.num_decode_rows, .weight = args.weight, .out = args.gate_up});
     swiglu({.gate_up = args.gate_up, .out = args.out});
   }
   virtual void rope_angles(const RopeAngles& args) = 0;
@@ -252,6 +286,8 @@ class Ops {
   Memory& memory() { return *backend_; }  // of every tensor below
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype);
   std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype);
+  std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype);
+  std::unique_ptr<Weight> pack_quantized_gate_up(const WeightPart& gate, const WeightPart& up, DType dtype);
 
   void embed(const Embed& args);
   void gather_rows(const GatherRows& args);

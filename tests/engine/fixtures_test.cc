@@ -2,6 +2,7 @@
 // tests/fixtures/README.md.
 #include <gtest/gtest.h>
 
+#include "ops/device/backend.h"
 #include "support/fixture.h"
 
 namespace longspan {
@@ -19,11 +20,13 @@ struct FixtureCase {
   Limits limits;
   engine::DeviceKind device = engine::DeviceKind::kCpu;
   int64_t max_prompt = 1 << 20;  // longer prompts are left out (the reference device is slow)
+  int device_index = 0;
 };
 
 std::string case_name(const ::testing::TestParamInfo<FixtureCase>& info) {
   return info.param.fixture + (info.param.dtype == DType::kF32 ? "_float32" : "_bfloat16") +
-         (info.param.device == engine::DeviceKind::kReference ? "_reference" : "");
+         (info.param.device == engine::DeviceKind::kReference ? "_reference" : "") +
+         (info.param.device_index > 0 ? fmt::format("_{}", info.param.device_index) : "");
 }
 
 class Fixture : public ::testing::TestWithParam<FixtureCase> {};
@@ -39,6 +42,7 @@ TEST_P(Fixture, LogitsAndGreedyIdsMatch) {
   const FixtureCase& param = GetParam();
   engine::Engine engine({.model = testing::model_dir(param.fixture),
                          .device = param.device,
+                         .device_index = param.device_index,
                          .dtype = param.dtype,
                          .max_num_seqs = 1});
   const testing::Reference reference(param.fixture);
@@ -96,6 +100,26 @@ INSTANTIATE_TEST_SUITE_P(
         FixtureCase{"dense_qwen3", DType::kF32, kExact, engine::DeviceKind::kReference, 70},
         FixtureCase{"dense_qwen2_bias", DType::kF32, kExact, engine::DeviceKind::kReference, 70}),
     case_name);
+
+// The card of this build with everything; or the emulator at wave 32 and 64, on short prompts.
+std::vector<FixtureCase> device_cases() {
+  constexpr auto kDevice = engine::DeviceKind::kDevice;
+  if (std::string_view(ops::device::vendor_name()) == "emulator")
+    return {{"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 0},
+            {"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 1},
+            {"dense_qwen2_bias", DType::kF32, kExact, kDevice, 20, 1}};
+  std::vector<FixtureCase> cases;
+  for (const char* fixture :
+       {"hybrid_r3_tied", "hybrid_r2_untied_sharded", "hybrid_r1_mixed_layers", "hybrid_head256",
+        "wrapped_multimodal", "dense_qwen3", "dense_qwen2_bias", "tiny"})
+    cases.push_back({fixture, DType::kF32, kExact, kDevice});
+  cases.push_back({"hybrid_head256", DType::kBF16, {5e-2, 5e-2, 0.25}, kDevice});
+  cases.push_back({"hybrid_r3_tied", DType::kBF16, {1.5e-1, 1.5e-1, -1}, kDevice});
+  cases.push_back({"dense_qwen3", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}, kDevice});
+  cases.push_back({"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}, kDevice});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Device, Fixture, ::testing::ValuesIn(device_cases()), case_name);
 
 // The layers of case 1, one by one: a fault shows where it is made.
 TEST(FixtureLayers, HiddenStatesMatch) {

@@ -30,12 +30,14 @@ const std::vector<Row>& table() {
       {"ops/device", {"core", "ops/ops.h"}},
       {"ops", {"core", "ops/device"}},
       {"model", {"core", "io", "ops", "cache"}},
-      {"engine", {"core", "io", "cache", "schedule", "ops", "model"}},
+      {"engine", {"core", "io", "cache", "schedule", "ops", "ops/device", "model"}},
       {"server", {"core", "text", "engine"}},
       {"gateway", {"core", "server/http"}},
-      {"measure", {"core", "io", "text", "cache", "schedule", "ops", "model", "engine", "server"}},
+      {"measure",
+       {"core", "io", "text", "cache", "schedule", "ops", "ops/device", "model", "engine", "server"}},
       {"cli",
-       {"core", "io", "text", "cache", "schedule", "ops", "model", "engine", "server", "gateway", "measure"}},
+       {"core", "io", "text", "cache", "schedule", "ops", "ops/device", "model", "engine", "server",
+        "gateway", "measure"}},
   };
   return rows;
 }

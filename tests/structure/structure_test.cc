@@ -65,7 +65,8 @@ TEST_F(Structure, the_gateway_sees_http_files_of_the_server_and_no_engine) {
 TEST_F(Structure, device_code_sees_core_and_the_list_of_operations) {
   write("src/ops/device/a.cc",
         "#include \"core/dtype.h\"\n#include \"ops/ops.h\"\n#include \"ops/cpu/kernels.h\"\n");
-  EXPECT_THAT(include_table(root_), ElementsAre(HasSubstr("ops/device may not include \"ops/cpu/kernels.h\"")));
+  EXPECT_THAT(include_table(root_),
+              ElementsAre(HasSubstr("ops/device may not include \"ops/cpu/kernels.h\"")));
 }
 
 TEST_F(Structure, an_unknown_room_and_an_unrooted_include_are_refused) {

@@ -7,50 +7,32 @@
 #include "ops/cpu/block_size.h"
 #include "ops/cpu/gemm_kernels.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/packed_weight.h"
+#include "ops/cpu/quantized_weight.h"
 #include "ops/cpu/tile_gemm.h"
 
 namespace longspan::ops::cpu {
 namespace {
 
-// How rows of the parts become panels.
-enum class PanelOrder : uint8_t {
-  kStacked,  // the parts' rows one after the other
-  kInTurns   // of two equal parts: a panel of the first, the same panel of the second
-};
-
-// The rows of all parts as columns of B: panels of 16, see tile_gemm.h. Read-only once packed.
-class PackedWeight final : public Weight {
+// Panels as they are.
+class DenseWeight final : public PackedWeight {
  public:
-  PackedWeight(DType dtype, PanelOrder order, Index num_out, Index num_in)
-      : dtype_(dtype),
-        order_(order),
-        num_panels_(order == PanelOrder::kInTurns ? 2 * num_blocks(num_out / 2, kPanelCols)
-                                                  : num_blocks(num_out, kPanelCols)),
-        panel_elems_(dtype == DType::kF32 ? packed_elements<float>(num_in, kPanelCols)
-                                          : packed_elements<bf16>(num_in, kPanelCols)),
-        memory_(static_cast<size_t>(num_panels_ * panel_elems_) * dtype_size(dtype)) {
-    out_features = num_out;
-    in_features = num_in;
-  }
+  DenseWeight(DType dtype, PanelOrder order, Index num_out, Index num_in)
+      : PackedWeight(dtype, order, num_out, num_in),
+        memory_(static_cast<size_t>(num_panels() * panel_elems()) * dtype_size(dtype)) {}
 
   size_t size_bytes() const override { return memory_.size_bytes(); }
-  DType dtype() const { return dtype_; }
-  PanelOrder order() const { return order_; }
-  Index panel_elems() const { return panel_elems_; }  // from one panel to the next
-  Index column_bytes() const { return panel_elems_ / kPanelCols * static_cast<Index>(dtype_size(dtype_)); }
-  Index num_panels() const { return num_panels_; }
+  const void* panels(Index col, Index, void*) const override {
+    return static_cast<const std::byte*>(memory_.data()) + col * column_bytes();
+  }
 
   // First panel that holds column `col` (a multiple of kPanelCols).
   template <class T>
   T* panels_from(Index col) const {
-    return static_cast<T*>(memory_.data()) + col / kPanelCols * panel_elems_;
+    return static_cast<T*>(memory_.data()) + col / kPanelCols * panel_elems();
   }
 
  private:
-  DType dtype_;
-  PanelOrder order_;
-  Index num_panels_;
-  Index panel_elems_;
   Buffer memory_;
 };
 
@@ -88,7 +70,7 @@ PartRow find_row(std::span<const TensorView> parts, Index row) {
 
 // Columns of B are gathered as rows [kPanelCols, K] of T, then turned into a panel.
 template <class T>
-void pack_panel(std::span<const TensorView> parts, Index panel, const PackedWeight& weight, T* rows) {
+void pack_panel(std::span<const TensorView> parts, Index panel, const DenseWeight& weight, T* rows) {
   const Index k = weight.in_features;
   if (weight.order() == PanelOrder::kInTurns) parts = parts.subspan(static_cast<size_t>(panel % 2), 1);
   Index num_rows = 0;
@@ -105,25 +87,19 @@ void pack_panel(std::span<const TensorView> parts, Index panel, const PackedWeig
 }
 
 template <class T>
-void pack_all(const Context& context, std::span<const TensorView> parts, const PackedWeight& weight) {
+void pack_all(const Context& context, std::span<const TensorView> parts, const DenseWeight& weight) {
   context.scratch.reserve(static_cast<size_t>(kPanelCols * weight.in_features) * sizeof(T));
   context.pool.parallel_for(weight.num_panels(), [&](int64_t panel, int thread) {
     pack_panel(parts, panel, weight, static_cast<T*>(context.scratch.of_thread(thread)));
   });
 }
 
-// One product and how its sums leave: rounded, or through SwiGLU.
-struct Product {
-  const TensorView& x;  // [num_rows, K]
-  const PackedWeight& weight;
-  const float* bias;      // [N] or nullptr
-  const TensorView& out;  // [num_rows, N] or, with swiglu, [num_rows, N / 2]
-  bool swiglu;
-
-  Index num_cols() const { return swiglu ? weight.num_panels() * kPanelCols : weight.out_features; }
-  const float* bias_from(Index col) const { return bias != nullptr ? bias + col : nullptr; }
-  Index out_from(Index col) const { return swiglu ? col / 2 : col; }  // column of out; col begins a block
-};
+// Room of one thread for the panels of one task; unpacked panels are made once for all rows.
+size_t room_bytes(const PackedWeight& weight, BlockSize& block, Index num_rows) {
+  if (!weight.unpacks()) return 0;
+  block.rows = num_rows;
+  return static_cast<size_t>(round_up(block.cols, kPanelCols) * weight.column_bytes());
+}
 
 template <class T>
 void multiply(const Context& context, const Product& product) {
@@ -132,24 +108,27 @@ void multiply(const Context& context, const Product& product) {
   const TensorView& out = product.out;
   const TypedKernels<T>& kernels = chosen_kernels().of<T>();
   const Index num_rows = x.dim(0);
-  const BlockSize block =
+  BlockSize block =
       block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
+  const size_t room = room_bytes(weight, block, num_rows);
   const Index row_tasks = num_blocks(num_rows, block.rows);
   const Index col_tasks = num_blocks(product.num_cols(), block.cols);
-  context.scratch.reserve(static_cast<size_t>(kRowsAtOnce * block.cols) * sizeof(float));
+  context.scratch.reserve(room + static_cast<size_t>(kRowsAtOnce * block.cols) * sizeof(float));
 
   // Row blocks of one slice of columns follow each other: its panels are in the cache by then.
   context.pool.parallel_for(row_tasks * col_tasks, [&](int64_t task, int thread) {
-    auto* sums = static_cast<float*>(context.scratch.of_thread(thread));  // [kRowsAtOnce, block.cols]
+    auto* own = static_cast<std::byte*>(context.scratch.of_thread(thread));
+    auto* sums = reinterpret_cast<float*>(own + room);  // [kRowsAtOnce, block.cols]
     const Index col = task / row_tasks * block.cols;
     const Index first = task % row_tasks * block.rows;
     const Index cols = std::min(block.cols, product.num_cols() - col);
     const Index end = std::min(first + block.rows, num_rows);
+    const auto* panels = static_cast<const T*>(weight.panels(col, cols, own));
     const Index out_col = product.out_from(col);
     const Index out_cols = std::min(product.out_from(block.cols), out.dim(1) - out_col);
     for (Index row = first; row < end; row += kRowsAtOnce) {
       const Index rows = std::min(kRowsAtOnce, end - row);
-      kernels.gemm(x.as<T>() + row * x.stride(0), x.stride(0), weight.panels_from<T>(col), sums, block.cols,
+      kernels.gemm(x.as<T>() + row * x.stride(0), x.stride(0), panels, sums, block.cols,
                    rows, cols, weight.in_features, Accumulate::kNo);
       T* to = out.as<T>() + row * out.stride(0) + out_col;
       if (product.swiglu)
@@ -167,9 +146,13 @@ void multiply_packed(const Context& context, const Product& product, const Matri
   const TensorView& out = product.out;
   const Index row_block_elems = 2 * weight.panel_elems();  // kPackedRows rows
   const Index chunk_rows = std::min(x.dim(0), kPackedChunkRows);
-  context.scratch.reserve(static_cast<size_t>(num_blocks(chunk_rows, kPackedRows) * row_block_elems) *
-                          sizeof(bf16));
-  auto* packed = static_cast<bf16*>(context.scratch.of_thread(0));  // all threads read it
+  BlockSize block =
+      packed_block_size(chunk_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
+  const size_t room = room_bytes(weight, block, chunk_rows);
+  context.scratch.reserve(
+      room + static_cast<size_t>(num_blocks(chunk_rows, kPackedRows) * row_block_elems) * sizeof(bf16));
+  // All threads read it.
+  auto* packed = reinterpret_cast<bf16*>(static_cast<std::byte*>(context.scratch.of_thread(0)) + room);
 
   for (Index begin = 0; begin < x.dim(0); begin += chunk_rows) {
     const Index num_rows = std::min(chunk_rows, x.dim(0) - begin);
@@ -179,16 +162,19 @@ void multiply_packed(const Context& context, const Product& product, const Matri
                      std::min(kPackedRows, num_rows - row), weight.in_features,
                      packed + block * row_block_elems);
     });
-    const BlockSize block =
-        packed_block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
+    if (!weight.unpacks())
+      block =
+          packed_block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
     const Index row_tasks = num_blocks(num_rows, block.rows);
     const Index col_tasks = num_blocks(product.num_cols(), block.cols);
-    context.pool.parallel_for(row_tasks * col_tasks, [&](int64_t task, int) {
+    context.pool.parallel_for(row_tasks * col_tasks, [&](int64_t task, int thread) {
       const Index col = task / row_tasks * block.cols;
+      const Index cols = std::min(block.cols, product.num_cols() - col);
+      const void* panels = weight.panels(col, cols, context.scratch.of_thread(thread));
       const Index row = task % row_tasks * block.rows;
       const Index out_col = product.out_from(col);
       unit.multiply_packed({.rows = packed + row / kPackedRows * row_block_elems,
-                            .panels = weight.panels_from<bf16>(col),
+                            .panels = static_cast<const bf16*>(panels),
                             .panel_elems = weight.panel_elems(),
                             .bias = product.bias_from(col),
                             .out = out.as<bf16>() + (begin + row) * out.stride(0) + out_col,
@@ -201,7 +187,9 @@ void multiply_packed(const Context& context, const Product& product, const Matri
   }
 }
 
-void multiply(const Context& context, const Product& product) {
+void multiply(const Context& context, const Product& all, Index num_decode_rows) {
+  const Index num_fused = multiply_codes(context, all, std::max<Index>(0, num_decode_rows));
+  const Product product = all.rows(num_fused, all.x.dim(0) - num_fused);
   if (product.x.dim(0) == 0) return;
   const MatrixUnit& unit = chosen_kernels().matrix_unit;
   if (product.x.dtype == DType::kF32)
@@ -214,7 +202,7 @@ void multiply(const Context& context, const Product& product) {
 
 // Reads column `col` of B, which is row `col` of the table, out of its panel.
 template <class T>
-void copy_row(const PackedWeight& table, Index col, T* out) {
+void copy_row(const DenseWeight& table, Index col, T* out) {
   constexpr Index kGroup = sizeof(T) == sizeof(float) ? 1 : 2;  // neighbours along k in a panel
   const T* from = table.panels_from<T>(col / kPanelCols * kPanelCols) + col % kPanelCols * kGroup;
   for (Index k = 0; k < table.in_features; ++k) out[k] = from[k / kGroup * kGroup * kPanelCols + k % kGroup];
@@ -222,7 +210,9 @@ void copy_row(const PackedWeight& table, Index col, T* out) {
 
 template <class T>
 void look_up(const Context& context, const Embed& args) {
-  const PackedWeight& table = packed_weight(args.table, args.out.dtype, PanelOrder::kStacked);
+  const PackedWeight& any = packed_weight(args.table, args.out.dtype, PanelOrder::kStacked);
+  CHECK_MSG(!any.unpacks(), "embed: got a quantised table");
+  const auto& table = static_cast<const DenseWeight&>(any);
   const int32_t* ids = args.ids.as<int32_t>();
   context.pool.parallel_for(args.out.dim(0), [&](int64_t row, int) {
     copy_row(table, ids[row], args.out.as<T>() + row * args.out.stride(0));
@@ -233,7 +223,7 @@ std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView>
                              PanelOrder order) {
   Index num_out = 0;
   for (const TensorView& part : parts) num_out += part.dim(0);
-  auto weight = std::make_unique<PackedWeight>(dtype, order, num_out, parts[0].dim(1));
+  auto weight = std::make_unique<DenseWeight>(dtype, order, num_out, parts[0].dim(1));
   if (dtype == DType::kF32)
     pack_all<float>(context, parts, *weight);
   else
@@ -264,7 +254,8 @@ void matmul(const Context& context, const Matmul& args) {
                      .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kStacked),
                      .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
                      .out = args.out,
-                     .swiglu = false});
+                     .swiglu = false},
+           args.num_decode_rows);
 }
 
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
@@ -272,7 +263,8 @@ void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
                      .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kInTurns),
                      .bias = nullptr,
                      .out = args.out,
-                     .swiglu = true});
+                     .swiglu = true},
+           args.num_decode_rows);
 }
 
 void embed(const Context& context, const Embed& args) {

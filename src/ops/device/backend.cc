@@ -54,6 +54,8 @@ class DeviceBackend final : public Backend {
 
 const char* vendor_name() { return api::kName; }
 
+size_t free_memory_bytes(int index) { return Device(index).free_bytes(); }
+
 std::unique_ptr<Backend> make_backend(int index) { return std::make_unique<DeviceBackend>(index); }
 
 }  // namespace longspan::ops::device

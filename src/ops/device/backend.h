@@ -10,6 +10,9 @@ namespace longspan::ops::device {
 // Whether this build was made for a card, and which: "cuda", "hip", "emulator".
 const char* vendor_name();
 
+// Of that card, or what the emulator allows itself. Throws as make_backend().
+size_t free_memory_bytes(int index);
+
 // Throws kEnvironment when there is no such device. index: of the card; the emulator's 0 has waves of 32
 // lanes, its 1 of 64.
 std::unique_ptr<Backend> make_backend(int index);

@@ -8,6 +8,17 @@
 namespace longspan::ops::reference {
 namespace {
 
+float dequantized(const QuantizedPart& part, Index n, Index k) {
+  const Index group = part.group_of.empty() ? k / part.group_size : part.group_of.as<int32_t>()[k];
+  const float scale = Elements(part.scales).at(n / part.scale_rows, group);
+  if (part.kind == CodeKind::kE4M3)
+    return static_cast<float>(part.codes.as<f8e4m3>()[n * part.codes.stride(0) + k]) * scale;
+  const uint8_t pair = part.codes.as<uint8_t>()[n * part.codes.stride(0) + k / 2];
+  const int code = k % 2 == 0 ? pair & 15 : pair >> 4;
+  const int zero = part.zeros.empty() ? 8 : part.zeros.as<uint8_t>()[n * part.zeros.stride(0) + group];
+  return static_cast<float>(code - zero) * scale;
+}
+
 // Rows as they are, each value rounded once to the product's dtype and kept as float.
 class PlainWeight final : public Weight {
  public:
@@ -20,6 +31,25 @@ class PlainWeight final : public Weight {
       for (Index i = 0; i < part.dim(0); ++i, ++row)
         for (Index j = 0; j < in_features; ++j)
           values_.view().as<float>()[row * in_features + j] = rounded(Elements(part).at(i, j), dtype);
+  }
+
+  // Dequantised exactly: no rounding to the product's dtype.
+  PlainWeight(std::span<const WeightPart> parts, DType dtype) {
+    for (const WeightPart& part : parts) {
+      const auto* rows = std::get_if<TensorView>(&part);
+      out_features += rows != nullptr ? rows->dim(0) : std::get<QuantizedPart>(part).out_features;
+      in_features = rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
+    }
+    values_ = Buffer(DType::kF32, {out_features, in_features});
+    float* to = values_.view().as<float>();
+    for (const WeightPart& part : parts) {
+      const auto* rows = std::get_if<TensorView>(&part);
+      const Index num_rows = rows != nullptr ? rows->dim(0) : std::get<QuantizedPart>(part).out_features;
+      for (Index i = 0; i < num_rows; ++i)
+        for (Index j = 0; j < in_features; ++j)
+          *to++ = rows != nullptr ? rounded(Elements(*rows).at(i, j), dtype)
+                                  : dequantized(std::get<QuantizedPart>(part), i, j);
+    }
   }
 
   size_t size_bytes() const override { return values_.size_bytes(); }
@@ -52,6 +82,10 @@ class ReferenceBackend final : public Backend {
   std::string name() const override { return "reference"; }
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
+    return std::make_unique<PlainWeight>(parts, dtype);
+  }
+
+  std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype) override {
     return std::make_unique<PlainWeight>(parts, dtype);
   }
 
