@@ -17,6 +17,8 @@ constexpr ConfigKey kKeys[] = {
     {"server.any_model_name", kBool, "false", "", "Take every model name in a request for the first"},
     {"server.sse_keepalive_seconds", kNumber, "10", "s",
      "Silence after which a stream gets a comment, so that no proxy gives up; 0: never"},
+    {"server.request_timeout_seconds", kNumber, "0", "s",
+     "A generation that takes longer is ended with an error; 0: no limit"},
     {"server.shutdown_timeout_seconds", kNumber, "30", "s",
      "What running requests get to finish after SIGTERM"},
     {"server.log_requests", kBool, "true", "", "A line for each request that ended, without its text"},
