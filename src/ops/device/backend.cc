@@ -8,12 +8,15 @@ namespace {
 
 class DeviceBackend final : public Backend {
  public:
-  explicit DeviceBackend(int index) : device_(index), scratch_(device_), tables_(device_) {}
+  explicit DeviceBackend(int index)
+      : device_(index), scratch_(device_), tables_(device_), library_(device_) {}
   ~DeviceBackend() override { device_.wait(); }
 
   std::string name() const override {
     const DeviceInfo& info = device_.info();
-    return fmt::format("{} ({}, {})", api::kName, info.name, info.arch);
+    const std::string library = library_.name();
+    return fmt::format("{} ({}, {}{})", api::kName, info.name, info.arch,
+                       library.empty() ? "" : ", " + library);
   }
 
   bool is_host() const override { return false; }
@@ -47,7 +50,8 @@ class DeviceBackend final : public Backend {
   Device device_;
   Scratch scratch_;
   Scratch tables_;
-  Context context_{device_, scratch_, tables_};
+  GemmLibrary library_;
+  Context context_{device_, scratch_, tables_, library_};
 };
 
 }  // namespace

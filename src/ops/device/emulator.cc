@@ -66,7 +66,7 @@ struct Fiber {
   context::fiber self;
   context::fiber scheduler;
   State state = State::kDone;
-  std::source_location where;
+  Site where;
 };
 
 // Last accesses of one cell of shared memory. Epochs count block barriers, over all blocks and launches;
@@ -89,16 +89,14 @@ struct WaveState {
   uint32_t epoch = 0;
   Collective what = Collective::kExchange;
   int width = 0;
-  std::source_location where;
+  Site where;
   uint64_t values[2][kMaxWave] = {};
 };
 
-bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
-}
-std::string place(const std::source_location& where) {
-  const char* slash = std::strrchr(where.file_name(), '/');
-  return fmt::format("{}:{}", slash ? slash + 1 : where.file_name(), where.line());
+bool same_place(const Site& a, const Site& b) { return a.line == b.line && std::strcmp(a.file, b.file) == 0; }
+std::string place(const Site& where) {
+  const char* slash = std::strrchr(where.file, '/');
+  return fmt::format("{}:{}", slash ? slash + 1 : where.file, where.line);
 }
 
 class Machine {
@@ -139,7 +137,7 @@ class Machine {
     return shared_.data() + (16 - address % 16) % 16;
   }
 
-  void barrier(const std::source_location& where) {
+  void barrier(const Site& where) {
     Fiber& fiber = *current_;
     if (num_at_barrier_ > 0 && !same_place(barrier_where_, where))
       find(Kind::kBarrierDivergence,
@@ -155,7 +153,7 @@ class Machine {
     block_current(State::kAtBarrier, where);
   }
 
-  const uint64_t* collective(Collective what, uint64_t value, int width, const std::source_location& where,
+  const uint64_t* collective(Collective what, uint64_t value, int width, const Site& where,
                              bool orders_memory) {
     Fiber& fiber = *current_;
     const int wave_idx = fiber.lane.thread / shape_.wave;
@@ -279,7 +277,7 @@ class Machine {
     runnable_.push_back(&fiber);
   }
 
-  void block_current(State state, const std::source_location& where) {
+  void block_current(State state, const Site& where) {
     Fiber& fiber = *current_;
     fiber.state = state;
     fiber.where = where;
@@ -394,7 +392,7 @@ class Machine {
   uint32_t epoch_ = 0;
   uint32_t block_epoch_ = 0;  // the first epoch of this block
   int num_at_barrier_ = 0;
-  std::source_location barrier_where_;
+  Site barrier_where_;
   struct Range {
     uintptr_t begin = 1, end = 0;
   };
@@ -491,11 +489,11 @@ void require_shared(size_t size_bytes) {
                                                     machine().shape().shared_bytes));
 }
 
-void barrier(const std::source_location& where) { machine().barrier(where); }
-void wave_barrier(const std::source_location& where) {
+void barrier(const Site& where) { machine().barrier(where); }
+void wave_barrier(const Site& where) {
   machine().collective(Collective::kExchange, 0, 1, where, /*orders_memory=*/true);
 }
-const uint64_t* collective(Collective what, uint64_t value, int width, const std::source_location& where) {
+const uint64_t* collective(Collective what, uint64_t value, int width, const Site& where) {
   return machine().collective(what, value, width, where, /*orders_memory=*/false);
 }
 bool may_access_global(const void* address, size_t size_bytes, bool write) {

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -80,6 +79,16 @@ void* allocate(size_t size_bytes);  // null when there is none
 void free(void* pointer);
 size_t allocated_bytes();
 
+// A line of a kernel: what clang 14 has of std::source_location.
+struct Site {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr Site current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 // What kernels call, by way of the names below.
 struct Lane {
   int thread = 0;
@@ -89,11 +98,11 @@ const Lane& current_lane();
 Grid current_grid();
 char* current_shared();
 void require_shared(size_t size_bytes);
-void barrier(const std::source_location& where);
-void wave_barrier(const std::source_location& where);
+void barrier(const Site& where);
+void wave_barrier(const Site& where);
 enum class Collective : uint8_t { kExchange, kSum, kMax };
 // Deposits the lane's value; returns the wave's values, for kSum and kMax already reduced over `width` lanes.
-const uint64_t* collective(Collective what, uint64_t value, int width, const std::source_location& where);
+const uint64_t* collective(Collective what, uint64_t value, int width, const Site& where);
 bool may_access_global(const void* address, size_t size_bytes, bool write);
 bool may_access_shared(const void* address, size_t size_bytes, bool write);
 
@@ -137,7 +146,7 @@ inline int thread_idx() { return emulator::current_lane().thread; }
 inline Grid block_idx() { return emulator::current_lane().block; }
 inline Grid grid_size() { return emulator::current_grid(); }
 
-using Site = std::source_location;
+using emulator::Site;
 inline void block_sync(const Site& where = Site::current()) { emulator::barrier(where); }
 inline void wave_sync(const Site& where = Site::current()) { emulator::wave_barrier(where); }
 

@@ -1,6 +1,7 @@
 // What the device backend's files offer each other: one function an operation, put into the device's stream.
 #pragma once
 
+#include "ops/device/gemm_library.h"
 #include "ops/device/runtime.h"
 #include "ops/ops.h"
 
@@ -30,6 +31,7 @@ struct Context {
   Device& device;
   Scratch& scratch;
   Scratch& tables;  // small arrays from the host
+  GemmLibrary& library;
 };
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,
@@ -43,8 +45,6 @@ void swiglu(const Context& context, const SwiGlu& args);
 void matmul(const Context& context, const Matmul& args);  // matmul.cc
 void gemv(const Context& context, const Matmul& args);    // gemv.cc: any number of rows, 16 at a time
 void gemm(const Context& context, const Matmul& args);    // gemm.cc
-// A vendor's matrix product; false when this build or shape has none. gemm_cublas.cc or gemm_none.cc.
-bool library_gemm(const Context& context, const Matmul& args);
 
 void rope_angles(const Context& context, const RopeAngles& args);  // rope.cc
 void qk_rope_write(const Context& context, const QkRopeWrite& args);

@@ -60,7 +60,7 @@ void matmul(const Context& context, const Matmul& args) {
   if (small > 0) gemv(context, rows_of(all, 0, small));
   if (small == num_rows) return;
   const Matmul large = rows_of(all, small, num_rows - small);
-  if (!library_gemm(context, large)) gemm(context, large);
+  if (!context.library.matmul(large)) gemm(context, large);
 }
 
 }  // namespace longspan::ops::device
