@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/dequantize.h"
+
 namespace longspan::ops {
 namespace {
 
@@ -69,11 +71,6 @@ void expect_part(const char* op, const WeightPart& part, Index in_features) {
          {(n + packed.scale_rows - 1) / packed.scale_rows, groups});
   expect_optional(op, "zeros", packed.zeros, DType::kU8, {n, groups});
   expect_optional(op, "group_of", packed.group_of, DType::kI32, {in_features});
-}
-
-Index in_features_of(const WeightPart& part) {
-  const auto* rows = std::get_if<TensorView>(&part);
-  return rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
 }
 
 }  // namespace

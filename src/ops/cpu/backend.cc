@@ -31,6 +31,13 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype) override {
     return cpu::pack_gate_up(context_, gate, up, dtype);
   }
+  std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype) override {
+    return cpu::pack_quantized(context_, parts, dtype);
+  }
+  std::unique_ptr<Weight> pack_quantized_gate_up(const WeightPart& gate, const WeightPart& up,
+                                                 DType dtype) override {
+    return cpu::pack_quantized_gate_up(context_, gate, up, dtype);
+  }
   void embed(const Embed& args) override { cpu::embed(context_, args); }
   void gather_rows(const GatherRows& args) override { cpu::gather_rows(context_, args); }
   void rms_norm(const RmsNorm& args) override { cpu::rms_norm(context_, args); }

@@ -39,7 +39,11 @@ std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView>
                              DType dtype);  // matmul.cc
 std::unique_ptr<Weight> pack_gate_up(const Context& context, const TensorView& gate, const TensorView& up,
                                      DType dtype);
-void matmul(const Context& context, const Matmul& args);
+std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts,
+                                       DType dtype);  // quantized_weight.cc
+std::unique_ptr<Weight> pack_quantized_gate_up(const Context& context, const WeightPart& gate,
+                                               const WeightPart& up, DType dtype);
+void matmul(const Context& context, const Matmul& args);  // matmul.cc
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args);
 void embed(const Context& context, const Embed& args);
 

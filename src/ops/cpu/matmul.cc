@@ -94,11 +94,9 @@ void pack_all(const Context& context, std::span<const TensorView> parts, const D
   });
 }
 
-// Room of one thread for the panels of one task; unpacked panels are made once for all rows.
-size_t room_bytes(const PackedWeight& weight, BlockSize& block, Index num_rows) {
-  if (!weight.unpacks()) return 0;
-  block.rows = num_rows;
-  return static_cast<size_t>(round_up(block.cols, kPanelCols) * weight.column_bytes());
+// A thread's room for the panels of one task.
+size_t room_bytes(const PackedWeight& weight, const BlockSize& block) {
+  return weight.unpacks() ? static_cast<size_t>(round_up(block.cols, kPanelCols) * weight.column_bytes()) : 0;
 }
 
 template <class T>
@@ -110,7 +108,8 @@ void multiply(const Context& context, const Product& product) {
   const Index num_rows = x.dim(0);
   BlockSize block =
       block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
-  const size_t room = room_bytes(weight, block, num_rows);
+  if (weight.unpacks()) block.rows = num_rows;  // panels are made once for all of them
+  const size_t room = room_bytes(weight, block);
   const Index row_tasks = num_blocks(num_rows, block.rows);
   const Index col_tasks = num_blocks(product.num_cols(), block.cols);
   context.scratch.reserve(room + static_cast<size_t>(kRowsAtOnce * block.cols) * sizeof(float));
@@ -128,8 +127,8 @@ void multiply(const Context& context, const Product& product) {
     const Index out_cols = std::min(product.out_from(block.cols), out.dim(1) - out_col);
     for (Index row = first; row < end; row += kRowsAtOnce) {
       const Index rows = std::min(kRowsAtOnce, end - row);
-      kernels.gemm(x.as<T>() + row * x.stride(0), x.stride(0), panels, sums, block.cols,
-                   rows, cols, weight.in_features, Accumulate::kNo);
+      kernels.gemm(x.as<T>() + row * x.stride(0), x.stride(0), panels, sums, block.cols, rows, cols,
+                   weight.in_features, Accumulate::kNo);
       T* to = out.as<T>() + row * out.stride(0) + out_col;
       if (product.swiglu)
         kernels.swiglu_rows(sums, block.cols, to, out.stride(0), rows, out_cols);
@@ -146,11 +145,15 @@ void multiply_packed(const Context& context, const Product& product, const Matri
   const TensorView& out = product.out;
   const Index row_block_elems = 2 * weight.panel_elems();  // kPackedRows rows
   const Index chunk_rows = std::min(x.dim(0), kPackedChunkRows);
-  BlockSize block =
-      packed_block_size(chunk_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
-  const size_t room = room_bytes(weight, block, chunk_rows);
-  context.scratch.reserve(
-      room + static_cast<size_t>(num_blocks(chunk_rows, kPackedRows) * row_block_elems) * sizeof(bf16));
+  const auto block_for = [&](Index num_rows) {
+    BlockSize block =
+        packed_block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
+    if (weight.unpacks()) block.rows = num_rows;
+    return block;
+  };
+  const size_t room = room_bytes(weight, block_for(chunk_rows));  // the same for any number of rows
+  context.scratch.reserve(room + static_cast<size_t>(num_blocks(chunk_rows, kPackedRows) * row_block_elems) *
+                                     sizeof(bf16));
   // All threads read it.
   auto* packed = reinterpret_cast<bf16*>(static_cast<std::byte*>(context.scratch.of_thread(0)) + room);
 
@@ -162,9 +165,7 @@ void multiply_packed(const Context& context, const Product& product, const Matri
                      std::min(kPackedRows, num_rows - row), weight.in_features,
                      packed + block * row_block_elems);
     });
-    if (!weight.unpacks())
-      block =
-          packed_block_size(num_rows, product.num_cols(), weight.column_bytes(), context.pool.num_threads());
+    const BlockSize block = block_for(num_rows);
     const Index row_tasks = num_blocks(num_rows, block.rows);
     const Index col_tasks = num_blocks(product.num_cols(), block.cols);
     context.pool.parallel_for(row_tasks * col_tasks, [&](int64_t task, int thread) {
@@ -250,20 +251,22 @@ std::unique_ptr<Weight> pack_gate_up(const Context& context, const TensorView& g
 }
 
 void matmul(const Context& context, const Matmul& args) {
-  multiply(context, {.x = args.x,
-                     .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kStacked),
-                     .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
-                     .out = args.out,
-                     .swiglu = false},
+  multiply(context,
+           {.x = args.x,
+            .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kStacked),
+            .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+            .out = args.out,
+            .swiglu = false},
            args.num_decode_rows);
 }
 
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
-  multiply(context, {.x = args.x,
-                     .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kInTurns),
-                     .bias = nullptr,
-                     .out = args.out,
-                     .swiglu = true},
+  multiply(context,
+           {.x = args.x,
+            .weight = packed_weight(args.weight, args.x.dtype, PanelOrder::kInTurns),
+            .bias = nullptr,
+            .out = args.out,
+            .swiglu = true},
            args.num_decode_rows);
 }
 

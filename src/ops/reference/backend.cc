@@ -3,21 +3,11 @@
 #include <cmath>
 
 #include "core/buffer.h"
+#include "ops/dequantize.h"
 #include "ops/reference/internal.h"
 
 namespace longspan::ops::reference {
 namespace {
-
-float dequantized(const QuantizedPart& part, Index n, Index k) {
-  const Index group = part.group_of.empty() ? k / part.group_size : part.group_of.as<int32_t>()[k];
-  const float scale = Elements(part.scales).at(n / part.scale_rows, group);
-  if (part.kind == CodeKind::kE4M3)
-    return static_cast<float>(part.codes.as<f8e4m3>()[n * part.codes.stride(0) + k]) * scale;
-  const uint8_t pair = part.codes.as<uint8_t>()[n * part.codes.stride(0) + k / 2];
-  const int code = k % 2 == 0 ? pair & 15 : pair >> 4;
-  const int zero = part.zeros.empty() ? 8 : part.zeros.as<uint8_t>()[n * part.zeros.stride(0) + group];
-  return static_cast<float>(code - zero) * scale;
-}
 
 // Rows as they are, each value rounded once to the product's dtype and kept as float.
 class PlainWeight final : public Weight {
@@ -33,23 +23,18 @@ class PlainWeight final : public Weight {
           values_.view().as<float>()[row * in_features + j] = rounded(Elements(part).at(i, j), dtype);
   }
 
-  // Dequantised exactly: no rounding to the product's dtype.
+  // Quantised rows stay exact: no rounding to the product's dtype.
   PlainWeight(std::span<const WeightPart> parts, DType dtype) {
-    for (const WeightPart& part : parts) {
-      const auto* rows = std::get_if<TensorView>(&part);
-      out_features += rows != nullptr ? rows->dim(0) : std::get<QuantizedPart>(part).out_features;
-      in_features = rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
-    }
+    in_features = in_features_of(parts[0]);
+    for (const WeightPart& part : parts) out_features += out_features_of(part);
     values_ = Buffer(DType::kF32, {out_features, in_features});
     float* to = values_.view().as<float>();
-    for (const WeightPart& part : parts) {
-      const auto* rows = std::get_if<TensorView>(&part);
-      const Index num_rows = rows != nullptr ? rows->dim(0) : std::get<QuantizedPart>(part).out_features;
-      for (Index i = 0; i < num_rows; ++i)
+    for (const WeightPart& part : parts)
+      for (Index i = 0; i < out_features_of(part); ++i)
         for (Index j = 0; j < in_features; ++j)
-          *to++ = rows != nullptr ? rounded(Elements(*rows).at(i, j), dtype)
-                                  : dequantized(std::get<QuantizedPart>(part), i, j);
-    }
+          *to++ = std::holds_alternative<TensorView>(part)
+                      ? rounded(Elements(std::get<TensorView>(part)).at(i, j), dtype)
+                      : dequantized(std::get<QuantizedPart>(part), i, j);
   }
 
   size_t size_bytes() const override { return values_.size_bytes(); }

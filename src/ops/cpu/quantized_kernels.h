@@ -1,0 +1,44 @@
+// One panel of quantised columns and what is done with it. The layout is such that one shift and one mask
+// turn a word into values (see kInt4 below).
+#pragma once
+
+#include "ops/cpu/tile_gemm.h"
+#include "ops/ops.h"
+
+namespace longspan::ops::cpu {
+
+// 16 columns of a weight; memory is the weight's.
+struct CodePanel {
+  CodeKind kind;
+  Index k;
+  // kInt4: [ceil(k / 8)][16], one word a column: code 2 i of eight in bits 4 i, code 2 i + 1 in bits 16 + 4
+  // i. kE4M3: [ceil(k / 4)][16], code i of four in byte i. Codes past k are zero.
+  const uint32_t* codes;
+  const void* scales;  // [groups][16], 0 past the last column
+  DType scale_dtype;
+  const uint8_t* zeros;  // [groups][16] or nullptr: 8
+  Index group_size;
+  const int32_t* group_of;  // [k] or nullptr
+
+  // Whole octets share a group: what the fused kernels need.
+  bool in_order() const { return kind == CodeKind::kInt4 && group_of == nullptr && group_size % 8 == 0; }
+};
+
+// panel <- the values, each rounded to T, in the layout of tile_gemm.h.
+void unpack_panel(const CodePanel& codes, bf16* panel);
+void unpack_panel(const CodePanel& codes, float* panel);
+
+// Decode rows made ready for multiply_codes of one group size, once a product. `groups` = ceil(k /
+// group_size).
+struct CodeRows {
+  const float* values;  // [m, ld]: the rows, zero from k to a multiple of 8
+  const float* sums;    // [m, groups]: the sum of each group's values
+  Index ld;
+  Index num_groups;
+  Index m;
+};
+
+// sums [m, 16], rows ld_sums apart = rows W, for a panel that is in_order(). A row's sums do not depend on m.
+void multiply_panel(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums);
+
+}  // namespace longspan::ops::cpu

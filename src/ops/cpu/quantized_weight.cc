@@ -1,0 +1,262 @@
+// Weights that stay in few bits: packed once into panels of codes, unpacked a slice at a time for the dense
+// products, multiplied as they are by decode rows.
+#include "ops/cpu/quantized_weight.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "ops/cpu/gemm_kernels.h"
+#include "ops/cpu/quantized_kernels.h"
+#include "ops/dequantize.h"
+
+namespace longspan::ops::cpu {
+namespace {
+
+// How the panels of one part lie: [codes | scales | zeros], each a multiple of 64 bytes.
+struct Form {
+  const QuantizedPart* part = nullptr;  // while packing
+  CodeKind kind = CodeKind::kInt4;
+  Index group_size = 0;
+  Index num_groups = 0;
+  DType scale_dtype = DType::kF32;
+  bool has_zeros = false;
+  std::vector<int32_t> group_of;  // [K] or empty
+  size_t scales_offset = 0;
+  size_t zeros_offset = 0;
+  size_t panel_bytes = 0;
+};
+
+Form form_of(const QuantizedPart& part) {
+  constexpr size_t kLine = 64;
+  Form form{.part = &part,
+            .kind = part.kind,
+            .group_size = part.group_size,
+            .num_groups = num_blocks(part.in_features, part.group_size),
+            .scale_dtype = part.scales.dtype,
+            .has_zeros = !part.zeros.empty()};
+  if (!part.group_of.empty()) {
+    const int32_t* groups = part.group_of.as<int32_t>();
+    form.group_of.assign(groups, groups + part.in_features);
+  }
+  const Index per_word = part.kind == CodeKind::kInt4 ? 8 : 4;
+  const auto group_values = static_cast<size_t>(form.num_groups * kPanelCols);
+  form.scales_offset =
+      static_cast<size_t>(num_blocks(part.in_features, per_word) * kPanelCols) * sizeof(uint32_t);
+  form.zeros_offset =
+      form.scales_offset + (group_values * dtype_size(form.scale_dtype) + kLine - 1) / kLine * kLine;
+  form.panel_bytes = form.zeros_offset + (form.has_zeros ? (group_values + kLine - 1) / kLine * kLine : 0);
+  return form;
+}
+
+// Panels of codes where a panel lies inside one quantised part; panels of T elsewhere (dense parts, borders).
+class QuantizedWeight final : public PackedWeight {
+ public:
+  QuantizedWeight(std::span<const WeightPart> parts, DType dtype, PanelOrder order, Index num_out)
+      : PackedWeight(dtype, order, num_out, in_features_of(parts[0])) {
+    for (const WeightPart& part : parts)
+      forms_.push_back(std::holds_alternative<QuantizedPart>(part) ? form_of(std::get<QuantizedPart>(part))
+                                                                   : Form{});
+    size_t bytes = 0;
+    for (Index panel = 0; panel < num_panels(); ++panel) {
+      const Form* form = form_of_panel(parts, panel);
+      panels_.push_back({form, bytes});
+      bytes += form != nullptr ? form->panel_bytes : static_cast<size_t>(panel_elems()) * dtype_size(dtype);
+    }
+    memory_ = Buffer(bytes);
+  }
+
+  size_t size_bytes() const override { return memory_.size_bytes(); }
+  bool unpacks() const override { return true; }
+
+  const void* panels(Index col, Index cols, void* room) const override {
+    for (Index i = 0; i < num_blocks(cols, kPanelCols); ++i) {
+      const Index panel = col / kPanelCols + i;
+      auto* to = static_cast<std::byte*>(room) + i * kPanelCols * column_bytes();
+      if (form(panel) == nullptr)
+        std::memcpy(to, at(panel), static_cast<size_t>(panel_elems()) * dtype_size(dtype()));
+      else if (dtype() == DType::kF32)
+        unpack_panel(codes(panel), reinterpret_cast<float*>(to));
+      else
+        unpack_panel(codes(panel), reinterpret_cast<bf16*>(to));
+    }
+    return room;
+  }
+
+  const Form* form(Index panel) const { return panels_[static_cast<size_t>(panel)].form; }  // nullptr: dense
+  std::byte* at(Index panel) const {
+    return static_cast<std::byte*>(memory_.data()) + panels_[static_cast<size_t>(panel)].offset;
+  }
+  CodePanel codes(Index panel) const {
+    const Form& of = *form(panel);
+    const std::byte* data = at(panel);
+    return {.kind = of.kind,
+            .k = in_features,
+            .codes = reinterpret_cast<const uint32_t*>(data),
+            .scales = data + of.scales_offset,
+            .scale_dtype = of.scale_dtype,
+            .zeros = of.has_zeros ? reinterpret_cast<const uint8_t*>(data + of.zeros_offset) : nullptr,
+            .group_size = of.group_size,
+            .group_of = of.group_of.empty() ? nullptr : of.group_of.data()};
+  }
+
+  // The parts are gone.
+  void finish_packing() {
+    for (Form& of : forms_) of.part = nullptr;
+  }
+
+ private:
+  struct Panel {
+    const Form* form;
+    size_t offset;
+  };
+
+  const Form* form_of_panel(std::span<const WeightPart> parts, Index panel) const;
+
+  std::vector<Form> forms_;  // one a part
+  std::vector<Panel> panels_;
+  Buffer memory_;
+};
+
+// A panel's columns: rows first .. first + count of one list of stacked parts.
+struct PanelRows {
+  size_t first_part;  // of the list
+  size_t num_parts;
+  Index first;
+  Index count;
+};
+
+PanelRows rows_of_panel(std::span<const WeightPart> parts, PanelOrder order, Index panel) {
+  const bool in_turns = order == PanelOrder::kInTurns;
+  PanelRows rows{.first_part = in_turns ? static_cast<size_t>(panel % 2) : 0,
+                 .num_parts = in_turns ? 1 : parts.size(),
+                 .first = (in_turns ? panel / 2 : panel) * kPanelCols,
+                 .count = 0};
+  Index num_rows = 0;
+  for (const WeightPart& part : parts.subspan(rows.first_part, rows.num_parts))
+    num_rows += out_features_of(part);
+  rows.count = std::min(kPanelCols, num_rows - rows.first);
+  return rows;
+}
+
+// Part and row in it behind row `row` of the list.
+struct PartRow {
+  size_t part;
+  Index row;
+};
+PartRow find_row(std::span<const WeightPart> parts, const PanelRows& rows, Index row) {
+  for (size_t i = rows.first_part; i < rows.first_part + rows.num_parts; ++i) {
+    if (row < out_features_of(parts[i])) return {i, row};
+    row -= out_features_of(parts[i]);
+  }
+  CHECK_MSG(false, "no such row");
+  __builtin_unreachable();
+}
+
+const Form* QuantizedWeight::form_of_panel(std::span<const WeightPart> parts, Index panel) const {
+  const PanelRows rows = rows_of_panel(parts, order(), panel);
+  const PartRow first = find_row(parts, rows, rows.first);
+  const PartRow last = find_row(parts, rows, rows.first + rows.count - 1);
+  if (first.part != last.part || !std::holds_alternative<QuantizedPart>(parts[first.part])) return nullptr;
+  return &forms_[first.part];
+}
+
+// bytes: low half first, [ceil(k / 2)] of one row. Code 2 i in bits 4 i, code 2 i + 1 in bits 16 + 4 i.
+uint32_t int4_word(const uint8_t* bytes, Index num_bytes) {
+  uint32_t word = 0;
+  for (Index i = 0; i < std::min<Index>(num_bytes, 4); ++i)
+    word |= static_cast<uint32_t>(bytes[i] & 15) << (4 * i) | static_cast<uint32_t>(bytes[i] >> 4)
+                                                                  << (16 + 4 * i);
+  return word;
+}
+
+void pack_codes(const QuantizedPart& part, Index first, Index count, uint32_t* words) {
+  const auto* codes = static_cast<const uint8_t*>(part.codes.data);
+  const Index row_bytes = part.codes.stride(0);
+  const bool int4 = part.kind == CodeKind::kInt4;
+  const Index used = int4 ? num_blocks(part.in_features, 2) : part.in_features;
+  for (Index byte = 0; byte < used; byte += 4, words += kPanelCols)
+    for (Index col = 0; col < count; ++col) {
+      const uint8_t* from = codes + (first + col) * row_bytes + byte;
+      uint32_t word = 0;
+      std::memcpy(&word, from, static_cast<size_t>(std::min<Index>(4, used - byte)));
+      words[col] = int4 ? int4_word(reinterpret_cast<const uint8_t*>(&word), 4) : word;
+    }
+  // An odd number of codes leaves half a byte that is nobody's.
+  if (int4 && part.in_features % 2 != 0) {
+    const int last = static_cast<int>(part.in_features % 8 / 2);
+    for (Index col = 0; col < count; ++col) words[col - kPanelCols] &= ~(15u << (16 + 4 * last));
+  }
+}
+
+void pack_panel(const Form& form, Index first, Index count, std::byte* to) {
+  const QuantizedPart& part = *form.part;
+  pack_codes(part, first, count, reinterpret_cast<uint32_t*>(to));
+  const size_t scale_bytes = dtype_size(form.scale_dtype);
+  const auto* scales = static_cast<const std::byte*>(part.scales.data);
+  for (Index g = 0; g < form.num_groups; ++g)
+    for (Index col = 0; col < count; ++col) {
+      const Index row = first + col;
+      const auto at = static_cast<size_t>(g * kPanelCols + col);
+      std::memcpy(
+          to + form.scales_offset + at * scale_bytes,
+          scales + static_cast<size_t>(row / part.scale_rows * part.scales.stride(0) + g) * scale_bytes,
+          scale_bytes);
+      if (form.has_zeros)
+        to[form.zeros_offset + at] =
+            static_cast<std::byte>(part.zeros.as<uint8_t>()[row * part.zeros.stride(0) + g]);
+    }
+}
+
+// A panel of T: of dense rows, or across a border.
+template <class T>
+void pack_dense_panel(std::span<const WeightPart> parts, const PanelRows& rows, Index k, T* room, T* panel) {
+  for (Index i = 0; i < rows.count; ++i) {
+    const PartRow from = find_row(parts, rows, rows.first + i);
+    const auto* dense = std::get_if<TensorView>(&parts[from.part]);
+    for (Index kk = 0; kk < k; ++kk)
+      room[i * k + kk] =
+          T(dense != nullptr ? value_of(*dense, from.row * dense->stride(0) + kk)
+                             : dequantized(std::get<QuantizedPart>(parts[from.part]), from.row, kk));
+  }
+  pack_b_transposed(room, k, k, rows.count, panel);
+}
+
+std::unique_ptr<Weight> pack(const Context& context, std::span<const WeightPart> parts, DType dtype,
+                             PanelOrder order) {
+  Index num_out = 0;
+  for (const WeightPart& part : parts) num_out += out_features_of(part);
+  auto weight = std::make_unique<QuantizedWeight>(parts, dtype, order, num_out);
+  const Index k = weight->in_features;
+  context.scratch.reserve(static_cast<size_t>(kPanelCols * k) * dtype_size(dtype));
+  context.pool.parallel_for(weight->num_panels(), [&](int64_t panel, int thread) {
+    const PanelRows rows = rows_of_panel(parts, order, panel);
+    void* room = context.scratch.of_thread(thread);
+    if (const Form* form = weight->form(panel))
+      pack_panel(*form, find_row(parts, rows, rows.first).row, rows.count, weight->at(panel));
+    else if (dtype == DType::kF32)
+      pack_dense_panel(parts, rows, k, static_cast<float*>(room),
+                       reinterpret_cast<float*>(weight->at(panel)));
+    else
+      pack_dense_panel(parts, rows, k, static_cast<bf16*>(room), reinterpret_cast<bf16*>(weight->at(panel)));
+  });
+  weight->finish_packing();
+  return weight;
+}
+
+}  // namespace
+
+std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts,
+                                       DType dtype) {
+  return pack(context, parts, dtype, PanelOrder::kStacked);
+}
+
+std::unique_ptr<Weight> pack_quantized_gate_up(const Context& context, const WeightPart& gate,
+                                               const WeightPart& up, DType dtype) {
+  const WeightPart parts[] = {gate, up};
+  return pack(context, parts, dtype, PanelOrder::kInTurns);
+}
+
+Index multiply_codes(const Context&, const Product&, Index) { return 0; }
+
+}  // namespace longspan::ops::cpu
