@@ -159,8 +159,8 @@ TEST_P(Preemption, AnswersEqualSoloRuns) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, Preemption,
-    ::testing::Values(PreemptionSetting{"unified_replayed", cache::Layout::kUnified, 430, 480, 36, 0},
-                      PreemptionSetting{"unified_swapped", cache::Layout::kUnified, 430, 480, 36, 60},
+    ::testing::Values(PreemptionSetting{"unified_replayed", cache::Layout::kUnified, 430, 480, 30, 0},
+                      PreemptionSetting{"unified_swapped", cache::Layout::kUnified, 430, 480, 30, 60},
                       PreemptionSetting{"split_replayed", cache::Layout::kSplit, 100, 200, 24, 0},
                       PreemptionSetting{"split_swapped", cache::Layout::kSplit, 100, 200, 24, 60}),
     [](const auto& setting) { return setting.param.name; });
