@@ -88,7 +88,8 @@ AskSettings read_settings(const std::string& path) {
     } else if (name == "long_context") {
       settings.long_context = object_of(value, where);
     } else if (name == "timeout") {
-      for (const auto& [which, seconds] : object_of(value, where).items()) {
+      const Json timeouts = object_of(value, where);
+      for (const auto& [which, seconds] : timeouts.items()) {
         const std::string at = where + "." + which;
         if (which != "connect_seconds" && which != "read_seconds")
           fail(ErrorKind::kInvalid, "{}: unknown; need connect_seconds or read_seconds", at);

@@ -188,7 +188,7 @@ export function setup_chat() {
   $("input").addEventListener("input", show_size);
   $("input").addEventListener("paste", take_long_paste);
   $("stop").addEventListener("click", () => running?.abort());
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && !event.isComposing) running?.abort(); });
   $("clear").addEventListener("click", () => {
     running?.abort();
     history.length = 0;
