@@ -235,6 +235,13 @@ struct GatedDelta {
   TensorView out;  // T [num_tokens, num_v_heads, v_dim]
 };
 
+// Rows drawn from a seed: element i is rnd(normal(splitmix64(key + i)) * deviation) as
+// model/weight_source.cc has it.
+struct RandomRows {
+  uint64_t key = 0;
+  Index num_rows = 0;
+};
+
 // One implementation of the list. Calls come from one thread (the engine's); a backend may use a pool of its
 // own inside. Kernels trust their arguments: Ops checks them. All tensors of a call lie in the backend's
 // memory. A device's operations may still run when their call returns; download() and synchronize() wait.
@@ -257,6 +264,13 @@ class Backend : public Memory {
                                                          DType dtype) {
     const WeightPart parts[] = {gate, up};
     return pack_quantized(parts, dtype);
+  }
+
+  // A weight of random rows, stacked along N, each value rounded to `stored` first. Null: this backend does not
+  // draw, its caller does; a card would wait minutes for the host's numbers.
+  virtual std::unique_ptr<Weight> pack_random(std::span<const RandomRows> /*parts*/, Index /*in_features*/,
+                                              DType /*stored*/, DType /*dtype*/, float /*deviation*/) {
+    return nullptr;
   }
 
   virtual void embed(const Embed& args) = 0;
@@ -288,6 +302,10 @@ class Ops {
   std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype);
   std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype);
   std::unique_ptr<Weight> pack_quantized_gate_up(const WeightPart& gate, const WeightPart& up, DType dtype);
+  std::unique_ptr<Weight> pack_random(std::span<const RandomRows> parts, Index in_features, DType stored,
+                                      DType dtype, float deviation) {
+    return backend_->pack_random(parts, in_features, stored, dtype, deviation);
+  }
 
   void embed(const Embed& args);
   void gather_rows(const GatherRows& args);

@@ -1,5 +1,9 @@
 #include "ops/device/backend.h"
 
+#include <cstdlib>
+
+#include "core/log.h"
+
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 
@@ -8,9 +12,13 @@ namespace {
 
 class DeviceBackend final : public Backend {
  public:
-  explicit DeviceBackend(int index)
-      : device_(index), scratch_(device_), tables_(device_), library_(device_) {}
-  ~DeviceBackend() override { device_.wait(); }
+  explicit DeviceBackend(int index) : device_(index), scratch_(device_), tables_(device_), library_(device_) {
+    if (profiling_) device_.start_profile();
+  }
+  ~DeviceBackend() override {
+    if (profiling_) print(device_.finish_profile());
+    device_.wait();
+  }
 
   std::string name() const override {
     const DeviceInfo& info = device_.info();
@@ -35,6 +43,12 @@ class DeviceBackend final : public Backend {
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
     return device::pack(context_, parts, dtype);
   }
+  std::unique_ptr<Weight> pack_random(std::span<const RandomRows> parts, Index in_features, DType stored,
+                                      DType dtype, float deviation) override {
+    return device::pack_random(context_, parts, in_features, stored, dtype, deviation);
+  }
+  Device& device() { return device_; }
+
   void embed(const Embed& args) override { device::embed(context_, args); }
   void gather_rows(const GatherRows& args) override { device::gather_rows(context_, args); }
   void rms_norm(const RmsNorm& args) override { device::rms_norm(context_, args); }
@@ -47,6 +61,16 @@ class DeviceBackend final : public Backend {
   void gated_delta(const GatedDelta& args) override { device::gated_delta(context_, args); }
 
  private:
+  static void print(const std::vector<KernelTime>& rows) {
+    for (const KernelTime& row : rows)
+      log(LogLevel::kInfo,
+          "{:<24} {:>7} launches {:>10.3f} ms {:>9.1f} us each {:>8.1f} GB/s {:>8.2f} TFLOP/s", row.name,
+          row.num_launches, row.total_ms, row.total_ms * 1e3 / static_cast<double>(row.num_launches),
+          row.bytes / row.total_ms * 1e-6, row.flops / row.total_ms * 1e-9);
+  }
+
+  // A debugging aid: the table of all kernels at the end, load and warm-up included.
+  const bool profiling_ = std::getenv("LONGSPAN_DEVICE_PROFILE") != nullptr;
   Device device_;
   Scratch scratch_;
   Scratch tables_;
@@ -59,6 +83,12 @@ class DeviceBackend final : public Backend {
 const char* vendor_name() { return api::kName; }
 
 size_t free_memory_bytes(int index) { return Device(index).free_bytes(); }
+
+void start_profile(Backend& backend) { static_cast<DeviceBackend&>(backend).device().start_profile(); }
+
+std::vector<KernelTime> finish_profile(Backend& backend) {
+  return static_cast<DeviceBackend&>(backend).device().finish_profile();
+}
 
 std::unique_ptr<Backend> make_backend(int index) { return std::make_unique<DeviceBackend>(index); }
 

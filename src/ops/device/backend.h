@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "ops/device/runtime.h"
 #include "ops/ops.h"
 
 namespace longspan::ops::device {
@@ -16,5 +17,10 @@ size_t free_memory_bytes(int index);
 // Throws kEnvironment when there is no such device. index: of the card; the emulator's 0 has waves of 32
 // lanes, its 1 of 64.
 std::unique_ptr<Backend> make_backend(int index);
+
+// Times every kernel of a backend of make_backend() from here on, in eager execution; a few microseconds
+// each.
+void start_profile(Backend& backend);
+std::vector<KernelTime> finish_profile(Backend& backend);  // longest first
 
 }  // namespace longspan::ops::device

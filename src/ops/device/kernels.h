@@ -36,6 +36,9 @@ struct Context {
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,
                              DType dtype);  // weight.cc
+std::unique_ptr<Weight> pack_random(const Context& context, std::span<const RandomRows> parts,
+                                    Index in_features, DType stored, DType dtype,
+                                    float deviation);  // random.cc
 
 void embed(const Context& context, const Embed& args);  // rows.cc
 void gather_rows(const Context& context, const GatherRows& args);

@@ -24,8 +24,7 @@ struct PadRowsKernel {
 };
 
 TensorView padded(const Context& context, const TensorView& x) {
-  const auto per_word = static_cast<Index>(16 / dtype_size(x.dtype));
-  const Index stride = (x.dim(1) + per_word - 1) / per_word * per_word;
+  const Index stride = padded_columns(x.dim(1), x.dtype);
   TensorView out(context.scratch.reserve(static_cast<size_t>(x.dim(0) * stride) * dtype_size(x.dtype)),
                  x.dtype, {x.dim(0), stride});
   dispatch_element(x.dtype, [&]<class T>() {

@@ -43,8 +43,7 @@ void convert_rows(const TensorView& part, Index begin, Index count, const Tensor
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts, DType dtype) {
   const Index k = parts[0].dim(1);
   const auto size = static_cast<Index>(dtype_size(dtype));
-  const Index per_word = 16 / size;
-  const Index stride = (k + per_word - 1) / per_word * per_word;
+  const Index stride = padded_columns(k, dtype);
   Index n = 0;
   for (const TensorView& part : parts) n += part.dim(0);
   Buffer rows = context.device.allocate(dtype, {n, stride});

@@ -27,6 +27,12 @@ class DeviceWeight final : public Weight {
   Index stride_;
 };
 
+// Elements of a row of `columns`, whole 16-byte words.
+inline Index padded_columns(Index columns, DType dtype) {
+  const auto per_word = static_cast<Index>(16 / dtype_size(dtype));
+  return (columns + per_word - 1) / per_word * per_word;
+}
+
 inline const DeviceWeight& device_weight(const Weight* weight) {
   return static_cast<const DeviceWeight&>(*weight);
 }

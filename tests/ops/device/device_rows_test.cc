@@ -169,6 +169,33 @@ TEST(DeviceMatmul, StacksAndConvertsParts) {
     }
 }
 
+// The host's numbers (model/weight_source.cc), so that a seed means one model everywhere.
+float host_normal(uint64_t x, float deviation) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  const uint64_t bits = x ^ (x >> 31);
+  const auto sum =
+      static_cast<float>((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48));
+  return (sum / 65535.0f - 2.0f) * 1.7320508f * deviation;
+}
+
+TEST(DeviceRandomWeight, DrawsTheHostsNumbers) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Index n = 45;
+      const RandomRows parts[] = {{12345, 3}, {uint64_t{1} << 63, 4}};
+      const auto weight = device->pack_random(parts, n, DType::kBF16, dtype, 0.02f);
+      const TestTensor ids = ints({0, 1, 2, 3, 4, 5, 6}), out(dtype, {7, n});
+      device->embed({.ids = ids.view(), .table = weight.get(), .out = out.view()});
+      const std::vector<float> got = out.values();
+      for (Index i = 0; i < 7 * n; ++i) {
+        const uint64_t at = static_cast<uint64_t>(i < 3 * n ? i : i - 3 * n) + parts[i < 3 * n ? 0 : 1].key;
+        ASSERT_EQ(got[static_cast<size_t>(i)], static_cast<float>(bf16(host_normal(at, 0.02f)))) << i;
+      }
+    }
+}
+
 // One tree of sums for decode rows, one for prompt rows, however many there are.
 TEST(DeviceMatmul, RowsDoNotDependOnTheirNumber) {
   for (StagedBackend* device : devices())

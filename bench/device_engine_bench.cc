@@ -1,0 +1,103 @@
+// The whole engine on a card, a model's shape with random weights, one request at a time:
+//   longspan_device_engine_bench CONFIG_DIR [prompt tokens, comma separated] [decoded tokens] [device index]
+// Time to the first token and between tokens; first a request of the same shape to warm up. Decode is set
+// beside the bytes that a token must read: weights, K, V and states.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "core/units.h"
+#include "engine/engine.h"
+
+namespace longspan::bench {
+namespace {
+
+struct Run {
+  double ttft = 0;
+  double token = 0;  // median seconds between tokens
+};
+
+Run run(engine::Engine& engine, int64_t num_prompt, int64_t num_new) {
+  std::vector<int32_t> prompt(static_cast<size_t>(num_prompt));
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i * 7919 % 1000);
+  const auto started = engine::Clock::now();
+  engine::Response response =
+      engine.submit({.prompt = std::move(prompt), .max_new_tokens = num_new, .ignore_eos = true});
+  std::vector<engine::Clock::time_point> times;
+  engine::ResponseUpdate update;
+  do {
+    update = response.wait(std::chrono::seconds(10));
+    for (const engine::TokenOutput& token : update.tokens) times.push_back(token.time);
+  } while (!update.done);
+  const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
+  if (times.empty()) return {};
+  std::vector<double> gaps;
+  for (size_t i = 1; i < times.size(); ++i) gaps.push_back(seconds(times[i] - times[i - 1]));
+  std::sort(gaps.begin(), gaps.end());
+  return {seconds(times[0] - started), gaps.empty() ? 0 : gaps[gaps.size() / 2]};
+}
+
+double token_bytes(const engine::EngineInfo& info, int64_t context) {
+  const io::ModelConfig& config = info.config;
+  const auto element = static_cast<double>(dtype_size(info.dtype));
+  double bytes = static_cast<double>(info.weight_bytes);
+  if (!config.tie_word_embeddings)
+    bytes -= static_cast<double>(config.vocab_size * config.hidden_size) * element;
+  const auto num_full = static_cast<double>(config.num_layers_of(io::LayerKind::kFullAttention));
+  bytes += num_full * 2 * static_cast<double>(config.kv_width() * context) * element;
+  const double state = static_cast<double>(config.linear_num_value_heads * config.linear_key_head_dim *
+                                           config.linear_value_head_dim) *
+                       sizeof(float);
+  return bytes + (static_cast<double>(config.num_layers()) - num_full) * 2 * state;
+}
+
+int main_of(int argc, char** argv) {
+  std::vector<int64_t> prompts;
+  for (char* at = argc > 2 ? argv[2] : const_cast<char*>("4096,8192"); *at != '\0';) {
+    prompts.push_back(std::strtoll(at, &at, 10));
+    if (*at == ',') ++at;
+  }
+  const int64_t num_new = argc > 3 ? std::atoll(argv[3]) : 64;
+  const int64_t longest = *std::max_element(prompts.begin(), prompts.end());
+  engine::Engine engine({.model = argv[1],
+                         .random_seed = 1,
+                         .device = engine::DeviceKind::kDevice,
+                         .device_index = argc > 4 ? std::atoi(argv[4]) : 0,
+                         .max_model_len = longest + num_new + 64,
+                         .max_num_seqs = 1,
+                         .swap_bytes = 0});
+  const engine::EngineInfo& info = engine.info();
+  fmt::print("{}\n{} weights {} in {}, page {} tokens\n", info.device, dtype_name(info.dtype),
+             format_bytes(info.weight_bytes), format_seconds(info.load_seconds), info.page_plan.page_tokens);
+  for (const int64_t num_prompt : prompts) {
+    run(engine, num_prompt, 4);
+    const Run timed = run(engine, num_prompt, num_new);
+    const double bytes = token_bytes(info, num_prompt);
+    fmt::print(
+        "prompt {:>7}: first token {:>8.1f} ms ({:.0f} tokens/s), then {:.3f} ms a token, {:.2f} GB each: "
+        "{:.0f} GB/s\n",
+        num_prompt, timed.ttft * 1e3, static_cast<double>(num_prompt) / timed.ttft, timed.token * 1e3,
+        bytes * 1e-9, bytes * 1e-9 / timed.token);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace longspan::bench
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr,
+                 "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device]\n");
+    return 2;
+  }
+  try {
+    return longspan::bench::main_of(argc, argv);
+  } catch (const longspan::Error& error) {
+    std::fprintf(stderr, "longspan_device_engine_bench: %s\n", error.what());
+    return longspan::exit_code(error.kind);
+  }
+}
