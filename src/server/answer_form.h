@@ -39,7 +39,7 @@ AnswerForm make_answer_form(const std::optional<Json>& schema, const Json& tools
 // Thread-safe. Borrows the tokenizer.
 class TokenMaskCache final {
  public:
-  static constexpr size_t kMaxForms = 32;  // the least recently used one goes
+  static constexpr size_t kMaxForms = 16;  // the least recently used one goes
 
   explicit TokenMaskCache(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   // Null for a form without a grammar. The first call reads the vocabulary.

@@ -9,7 +9,7 @@ AnswerReader::AnswerReader(const text::Tokenizer& tokenizer, const AnswerOptions
       stops_(options.stop, options.keep_stop),
       parallel_calls_(options.parallel_calls),
       in_reasoning_(options.reasoning == ReasoningMode::kOpen) {
-  if (options.reasoning != ReasoningMode::kNone) reasoning_.emplace(in_reasoning_);
+  if (options.reasoning != ReasoningMode::kNone) reasoning_.emplace(in_reasoning_, options.call_in_reasoning);
   if (options.tools) tools_.emplace(*options.tools);
 }
 

@@ -24,7 +24,9 @@ enum class ReasoningMode : uint8_t {
 struct AnswerOptions {
   ReasoningMode reasoning = ReasoningMode::kNone;
   std::shared_ptr<const text::ToolSchema> tools;  // null: calls are not looked for
-  bool parallel_calls = true;                     // false: the answer ends after its first call
+  // An answer that must have a form has it behind its reasoning, whatever is in there.
+  text::CallInReasoning call_in_reasoning = text::CallInReasoning::kEndsIt;
+  bool parallel_calls = true;  // false: the answer ends after its first call
   std::vector<std::string> stop;
   bool keep_stop = false;  // the stop string is part of the answer
   text::Decoding decoding = text::Decoding::kSkipSpecial;

@@ -202,6 +202,7 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
   const bool parallel = fields.boolean("parallel_tool_calls").value_or(true);
   chat.generation.answer.parallel_calls = parallel;
   chat.generation.form = make_answer_form(parse_response_format(fields), tools, choice, parallel);
+  if (chat.generation.form.grammar) chat.generation.answer.call_in_reasoning = text::CallInReasoning::kIsText;
   parse_logprobs(fields, chat.generation);
   return chat;
 }

@@ -80,7 +80,7 @@ bool ReasoningParser::step_start(bool at_end) {
 bool ReasoningParser::step_reasoning(bool at_end) {
   const std::string_view text = pending_;
   const size_t close = text.find(kClose);
-  const size_t call = text.find(kCallOpen);
+  const size_t call = call_ == CallInReasoning::kEndsIt ? text.find(kCallOpen) : text.npos;
   if (close == text.npos && call == text.npos) {
     emit_reasoning(text.size() - (at_end ? 0 : partial_tag_size(text, {kClose, kCallOpen})));
     return false;

@@ -19,16 +19,20 @@ struct ReasoningEvent {
 // for models of either default.
 bool opens_reasoning(std::string_view prompt);
 
+// What a tool call inside of reasoning is.
+enum class CallInReasoning : uint8_t { kEndsIt, kIsText };
+
 // Not thread-safe: one per answer.
 //
 // Inside of reasoning, </think> ends it; so does a tool call that the model began without closing its
 // thoughts
-// ("<tool_call>" and "<function=" or "<function " with only white space between them). Reasoning that never
-// ends stays reasoning. A leading <think> starts reasoning in either mode. The tags, the newlines around
-// reasoning and those in front of the content are not part of either.
+// ("<tool_call>" and "<function=" or "<function " with only white space between them), unless calls are text
+// there. Reasoning that never ends stays reasoning. A leading <think> starts reasoning in either mode. The
+// tags, the newlines around reasoning and those in front of the content are not part of either.
 class ReasoningParser final {
  public:
-  explicit ReasoningParser(bool starts_in_reasoning) : starts_in_reasoning_(starts_in_reasoning) {}
+  explicit ReasoningParser(bool starts_in_reasoning, CallInReasoning call = CallInReasoning::kEndsIt)
+      : starts_in_reasoning_(starts_in_reasoning), call_(call) {}
 
   std::vector<ReasoningEvent> push(std::string_view text);
   std::vector<ReasoningEvent> finish();  // what was held back; call once
@@ -48,6 +52,7 @@ class ReasoningParser final {
   void emit(Kind kind, std::string_view text);
 
   bool starts_in_reasoning_;
+  CallInReasoning call_;
   State state_ = State::kStart;
   std::string pending_;        // received, not yet decided
   std::string held_newlines_;  // of reasoning: dropped if they turn out to be the last

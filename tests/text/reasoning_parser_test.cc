@@ -73,6 +73,14 @@ TEST(ReasoningParser, CallEndsReasoning) {
   expect("a\n<tool_call><function=f>", kThinking, {"a", "<tool_call><function=f>"});
 }
 
+TEST(ReasoningParser, CallsMayBeText) {
+  ReasoningParser parser(/*starts_in_reasoning=*/true, CallInReasoning::kIsText);
+  const auto events = parser.push("a <tool_call>\n<function=f>\n</think>\n\n{}");
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].text, "a <tool_call>\n<function=f>");
+  EXPECT_EQ(events[1].text, "{}");
+}
+
 TEST(ReasoningParser, MentionOfTheTagDoesNotEndReasoning) {
   expect("I could write <tool_call> here\n</think>\n\nNo", kThinking,
          {"I could write <tool_call> here", "No"});

@@ -108,15 +108,6 @@ std::optional<NumberBound> bound_of(const Json& flat, const char* plain, const c
   return NumberBound{*outside, true};
 }
 
-class Nesting {
- public:
-  explicit Nesting(int& depth) : depth_(depth) { ++depth_; }
-  ~Nesting() { --depth_; }
-
- private:
-  int& depth_;
-};
-
 }  // namespace
 
 NodeId JsonSchemaRules::value(const Json& schema, const std::string& place) {
@@ -134,10 +125,9 @@ NodeId JsonSchemaRules::value(const Json& schema, const std::string& place) {
   for (const char* keyword : {"anyOf", "oneOf"})
     if (flat.contains(keyword)) return alternatives(flat, keyword, place);
   if (flat.contains("enum") || flat.contains("const")) return listed_values(flat, place);
-  const bool any = !flat.contains("type") && types_of(flat, place).empty();
-  if (any) return any_value();
-  std::vector<NodeId> rules;
   const std::vector<std::string> types = types_of(flat, place);
+  if (types.empty() && !flat.contains("type")) return any_value();
+  std::vector<NodeId> rules;
   for (const std::string& type : types) {
     const bool covered = type == "integer" && std::find(types.begin(), types.end(), "number") != types.end();
     if (!covered) rules.push_back(value_of_type(flat, type, place));

@@ -81,7 +81,9 @@ std::string side_regex(const Side& side) {
   const size_t near_digits = fraction_digits(near);
   if (side.above_near && near < far && near_digits > 0)
     parts.push_back(fmt::format(R"({}\.[0-9]{{0,{}}}[1-9])", near, near_digits - 1));
-  if (first < far) parts.push_back(magnitudes(first, far - 1) + any_fraction(side.far ? fraction_digits(far) : kDoubleDigits));
+  if (first < far)
+    parts.push_back(magnitudes(first, far - 1) +
+                    any_fraction(side.far ? fraction_digits(far) : kDoubleDigits));
   if (first <= far && !side.below_far) parts.push_back(std::to_string(far) + kZeroFraction);
   return parts.empty() ? kNothing : fmt::format("({})", fmt::join(parts, "|"));
 }

@@ -6,28 +6,46 @@ namespace longspan::text {
 
 using Kind = Grammar::Kind;
 
-void GrammarRunner::enter(NodeId node, ThreadSet& to) {
+void ThreadFilter::clear() {
+  if (++round_ == 0) *this = {};
+}
+
+bool ThreadFilter::add(const Thread& thread) {
+  const auto mix = static_cast<uint32_t>(thread.node) * 0x9e3779b1u ^
+                   static_cast<uint32_t>(thread.frame) * 0x85ebca6bu ^
+                   static_cast<uint32_t>(thread.max_left) * 0xc2b2ae35u;
+  size_t at = (mix >> 16) % kSlots;
+  for (; rounds_[at] == round_; at = (at + 1) % kSlots)
+    if (threads_[at] == thread) return false;
+  rounds_[at] = round_;
+  threads_[at] = thread;
+  return true;
+}
+
+void GrammarRunner::begin(ThreadSet& to) {
   to.clear();
+  filter_.clear();
   called_.clear();
+}
+
+void GrammarRunner::enter(NodeId node, ThreadSet& to) {
+  begin(to);
   follow({.node = node, .frame = 0, .min_left = 0, .max_left = 0}, to);
 }
 
 void GrammarRunner::step(const ThreadSet& from, uint8_t byte, ThreadSet& to) {
-  to.clear();
-  called_.clear();
+  begin(to);
   for (const Thread& thread : from.threads) step_thread(thread, byte, to);
 }
 
 void GrammarRunner::step_literal(const ThreadSet& from, uint8_t byte, ThreadSet& to) {
-  to.clear();
-  called_.clear();
+  begin(to);
   for (const Thread& thread : from.threads)
     if (grammar_.literal(thread.node)) step_thread(thread, byte, to);
 }
 
 void GrammarRunner::resume(const std::vector<Thread>& ended, ThreadSet& to) {
-  to.clear();
-  called_.clear();
+  begin(to);
   for (const Thread& thread : ended) return_from(thread, to);
 }
 
@@ -62,9 +80,7 @@ void GrammarRunner::follow(Thread thread, ThreadSet& to) {
   switch (grammar_.kind(thread.node)) {
     case Kind::kBytes:
     case Kind::kCounted:
-      if (to.threads.size() < ThreadSet::kMaxThreads &&
-          std::find(to.threads.begin(), to.threads.end(), thread) == to.threads.end())
-        to.threads.push_back(thread);
+      if (to.threads.size() < ThreadSet::kMaxThreads && filter_.add(thread)) to.threads.push_back(thread);
       return;
     case Kind::kSplit:
       for (const NodeId target : grammar_.targets(thread.node))

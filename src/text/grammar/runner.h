@@ -2,6 +2,7 @@
 // where those readings stand.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,20 @@ struct ThreadSet {
   }
 };
 
+// Which threads a set has already.
+class ThreadFilter final {
+ public:
+  void clear();
+  bool add(const Thread& thread);  // false: it was there. At most kMaxThreads of them
+
+ private:
+  static constexpr size_t kSlots = 4 * ThreadSet::kMaxThreads;
+
+  uint32_t round_ = 1;  // slots of other rounds are free
+  std::array<uint32_t, kSlots> rounds_{};
+  std::array<Thread, kSlots> threads_{};
+};
+
 // Not thread-safe. Borrows the grammar. The frames of a set live in the runner that made it, up to rewind().
 class GrammarRunner final {
  public:
@@ -43,7 +58,23 @@ class GrammarRunner final {
   void enter(NodeId node, ThreadSet& to);  // of the grammar's starts
   // Replaces `to` by what `from` becomes through the byte.
   void step(const ThreadSet& from, uint8_t byte, ThreadSet& to);
-  // The same, along bytes that the grammar spells out.
+  // The same for the commonest case, in which one thread reads a byte and waits for the next; false: it is
+  // not that case, and nothing happened.
+  bool step_alone(const ThreadSet& from, uint8_t byte, ThreadSet& to) const {
+    if (from.threads.size() != 1) return false;
+    const Thread& thread = from.threads.front();
+    if (grammar_.kind(thread.node) != Grammar::Kind::kBytes) return false;
+    const NodeId next = grammar_.next(thread.node, byte);
+    if (next == kNoNode) {
+      to.clear();
+      return true;
+    }
+    if (grammar_.kind(next) != Grammar::Kind::kBytes || grammar_.height(next) != 0) return false;
+    to.threads.assign(1, {next, thread.frame, thread.min_left, thread.max_left});
+    to.returned = false;
+    return true;
+  }
+  // step(), along bytes that the grammar spells out.
   void step_literal(const ThreadSet& from, uint8_t byte, ThreadSet& to);
   // Replaces `to` by what follows when the rules of these threads have ended.
   void resume(const std::vector<Thread>& ended, ThreadSet& to);
@@ -63,6 +94,7 @@ class GrammarRunner final {
     int32_t depth = 0;
   };
 
+  void begin(ThreadSet& to);
   void step_thread(const Thread& thread, uint8_t byte, ThreadSet& to);
   void follow(Thread thread, ThreadSet& to);
   void return_from(const Thread& thread, ThreadSet& to);
@@ -71,6 +103,7 @@ class GrammarRunner final {
 
   const Grammar& grammar_;
   std::vector<Frame> frames_;   // [0] is that of the first rule
+  ThreadFilter filter_;         // of the set that the step under way makes
   std::vector<Thread> called_;  // calls of the step under way: a rule that calls itself ends there
 };
 

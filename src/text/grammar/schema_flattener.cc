@@ -100,15 +100,6 @@ Json common_values(const Json& some, const Json& others) {
   return both;
 }
 
-class Nesting {
- public:
-  explicit Nesting(int& depth) : depth_(depth) { ++depth_; }
-  ~Nesting() { --depth_; }
-
- private:
-  int& depth_;
-};
-
 std::string unescaped(std::string part) {  // RFC 6901
   for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")})
     for (size_t at = part.find(from); at != part.npos; at = part.find(from, at + 1)) part.replace(at, 2, to);

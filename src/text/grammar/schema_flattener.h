@@ -21,6 +21,18 @@ KeywordUse keyword_use(const std::string& name);
 // What becomes of a keyword that is not supported.
 enum class Refused : uint8_t { kThrow, kDrop };
 
+// One level deeper, as long as it lives.
+class Nesting final {
+ public:
+  explicit Nesting(int& depth) : depth_(depth) { ++depth_; }
+  ~Nesting() { --depth_; }
+  Nesting(const Nesting&) = delete;
+  Nesting& operator=(const Nesting&) = delete;
+
+ private:
+  int& depth_;
+};
+
 // The text that names a place in a schema in errors, as in "#/properties/a".
 std::string schema_place(std::string_view parent, std::string_view key);
 

@@ -30,9 +30,12 @@ class Walker {
       if (levels_.size() < level + 2) levels_.resize(level + 2);
       const Level& above = levels_[level];
       Level& here = levels_[level + 1];
-      runner_.rewind(above.mark);
-      runner_.step(above.threads, node.byte, here.threads);
-      here.mark = runner_.mark();
+      here.mark = above.mark;
+      if (!runner_.step_alone(above.threads, node.byte, here.threads)) {
+        runner_.rewind(above.mark);
+        runner_.step(above.threads, node.byte, here.threads);
+        here.mark = runner_.mark();
+      }
       if (!here.threads.empty()) on_node(i, here.threads);
       i = here.threads.threads.empty() ? node.end : i + 1;
     }

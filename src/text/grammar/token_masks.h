@@ -24,7 +24,7 @@ using TokenMask = std::vector<uint64_t>;
 // For one grammar and one vocabulary. Thread-safe; shared by every answer of the grammar.
 class TokenMasks final {
  public:
-  static constexpr size_t kMaxKept = 256;  // masks of free text; further ones are made again each time
+  static constexpr size_t kMaxKept = 128;  // masks of free text; further ones are made again each time
 
   // Makes the masks of the likeliest free text at once: a few milliseconds each, which the one who steps an
   // answer then does not spend.

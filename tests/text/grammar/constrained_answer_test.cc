@@ -3,6 +3,7 @@
 #include "text/grammar/constrained_answer.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include "core/error.h"
 #include "text/grammar/json_validator.h"
@@ -191,8 +192,8 @@ TEST(ConstrainedAnswer, MarkupComesWhereTheGrammarSpellsItOut) {
   EXPECT_EQ(tokens_of(answer.allowed()), std::vector<int32_t>{kEnd});
 }
 
-// A vocabulary of Qwen's size: how long the one who samples waits for a mask.
-TEST(ConstrainedAnswer, CostOverALargeVocabulary) {
+// A vocabulary of Qwen's size: words, of which one in fifty holds a piece of JSON or another script.
+Tokenizer large_tokenizer() {
   Random random(4);
   nlohmann::json file = text::small_tokenizer({});
   auto& vocabulary = file["model"]["vocab"];
@@ -203,53 +204,76 @@ TEST(ConstrainedAnswer, CostOverALargeVocabulary) {
   for (int id = 256; id < 248'000;) {
     std::string token = random() % 2 == 0 ? " " : "";
     for (size_t size = 2 + random() % 8; size > 0; --size)
-      token += random() % 6 != 0 ? std::string(1, letters[random() % letters.size()])
-                                 : other[random() % other.size()];
+      token += random() % 50 != 0 ? std::string(1, letters[random() % letters.size()])
+                                  : other[random() % other.size()];
     if (vocabulary.emplace(text::spelling_of_bytes(token), id).second) ++id;
   }
-  const Tokenizer tokenizer = Tokenizer::parse(file.dump());
-  const auto started = std::chrono::steady_clock::now();
-  const auto ms_since = [](auto begin) {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  };
+  return Tokenizer::parse(file.dump());
+}
+
+// Processor time of this thread: others may be busy.
+double thread_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+// One token of the mask, drawn where the draw happens to fall.
+int32_t any_of(std::span<const uint64_t> mask, Random& random, int32_t vocab_size) {
+  const auto start = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size));
+  for (int32_t i = 0; i < vocab_size; ++i)
+    if (has(mask, (start + i) % vocab_size)) return (start + i) % vocab_size;
+  return -1;
+}
+
+// How long the one who samples waits for a mask; shown, because it depends on the machine.
+TEST(ConstrainedAnswer, CostOverALargeVocabulary) {
+  const Tokenizer tokenizer = large_tokenizer();
+  double began = thread_ms();
   const auto trie = std::make_shared<const TokenTrie>(tokenizer);
   fmt::print("vocabulary of {}: trie of {} nodes in {:.1f} ms\n", tokenizer.vocab_size(),
-             trie->nodes().size(), ms_since(started));
-  const Json tools = Json::parse(
-      R"([{"type": "function", "function": {"name": "f", "parameters": {"properties": {"s": {"type": "string"}, "o": {"type": "object"}}, "required": ["s", "o"]}}}])");
+             trie->nodes().size(), thread_ms() - began);
+  const auto of_schema = [](const char* schema) { return text::json_schema_grammar(Json::parse(schema)); };
+  // Alternatives that cannot be told apart, in each other: 4, 16, 64, ... readings of one text.
+  const char* alike = R"({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"type": "string"},
+      {"properties": {"x": {"$ref": "#/$defs/a"}, "s": {"type": "string"}}},
+      {"properties": {"x": {"$ref": "#/$defs/a"}, "t": {"type": "string"}}},
+      {"properties": {"x": {"$ref": "#/$defs/a"}, "u": {"type": "string"}}},
+      {"properties": {"x": {"$ref": "#/$defs/a"}, "v": {"type": "string"}}}]}}})";
+  const Json tools =
+      Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"properties": {
+      "s": {"type": "string"}, "o": {"type": "object"}}, "required": ["s", "o"]}}}])");
   const std::pair<const char*, Grammar> grammars[] = {
       {"any object", text::json_object_grammar()},
       {"object of strings",
-       text::json_schema_grammar(Json::parse(
-           R"({"properties": {"name": {"type": "string"}, "text": {"type": "string"}, "n": {"type": "integer"}}, "required": ["name", "text", "n"]})"))},
-      {"string of 100", text::json_schema_grammar(Json::parse(R"({"type": "string", "maxLength": 100})"))},
-      {"pattern", text::json_schema_grammar(Json::parse(R"({"type": "string", "pattern": "^[^x]{1,40}$"})"))},
+       of_schema(
+           R"({"properties": {"name": {"type": "string"}, "text": {"type": "string"}}, "required": ["name", "text"]})")},
+      {"string of 100", of_schema(R"({"type": "string", "maxLength": 100})")},
+      {"pattern", of_schema(R"({"type": "string", "pattern": "^[^x]{1,40}$"})")},
+      {"hostile", of_schema(alike)},
       {"call", text::tool_call_grammar(tools, text::CallCount::kOneOrMore)}};
+  Random random(5);
   for (const auto& [name, grammar] : grammars) {
-    const auto made = std::chrono::steady_clock::now();
+    began = thread_ms();
     const auto masks = std::make_shared<TokenMasks>(std::make_shared<const Grammar>(grammar), trie);
-    const double made_ms = ms_since(made);
-    double worst_ms = 0;
-    double total_ms = 0;
-    int count = 0;
-    for (int i = 0; i < 4; ++i) {
+    const double made_ms = thread_ms() - began;
+    std::vector<double> ms;
+    for (int i = 0; i < 8; ++i) {
       ConstrainedAnswer answer(masks, {0}, tokenizer.vocab_size(), /*in_reasoning=*/false);
-      for (int step = 0; step < 60; ++step, ++count) {
-        const auto begin = std::chrono::steady_clock::now();
+      for (int step = 0; step < 30; ++step) {
+        began = thread_ms();
         const auto mask = answer.allowed();
-        const double ms = ms_since(begin);
-        worst_ms = std::max(worst_ms, ms);
-        total_ms += ms;
-        std::vector<int32_t> tokens;
-        for (int32_t token = 1; token < tokenizer.vocab_size(); ++token)
-          if (has(mask, token)) tokens.push_back(token);
-        if (tokens.empty()) break;
-        answer.push(tokens[random() % tokens.size()]);
+        ms.push_back(thread_ms() - began);
+        const int32_t token = any_of(mask, random, tokenizer.vocab_size());
+        ASSERT_GE(token, 0);
+        if (token == 0) break;
+        answer.push(token);
       }
     }
-    fmt::print("  {:18}: made in {:6.1f} ms, a mask {:7.3f} ms in the mean, {:7.3f} ms at worst\n", name,
-               made_ms, total_ms / count, worst_ms);
-    EXPECT_LT(worst_ms, 2000) << name;
+    std::sort(ms.begin(), ms.end());
+    fmt::print("  {:18}: made in {:6.1f} ms; a mask {:7.3f} ms in the median, {:7.3f} ms at worst\n", name,
+               made_ms, ms[ms.size() / 2], ms.back());
+    EXPECT_LT(ms.back(), 500) << name;
   }
 }
 

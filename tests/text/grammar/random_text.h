@@ -2,16 +2,25 @@
 // later.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "text/grammar/runner.h"
+#include "text/grammar/text_rules.h"
 
 namespace longspan::testing {
 
 using Random = std::mt19937_64;
+
+// How much of the end tag of a parameter the text ends with.
+inline size_t begun_end_tag(const std::string& text) {
+  size_t size = text::kParameterEnd.size() - 1;
+  while (!text.ends_with(text::kParameterEnd.substr(0, size))) --size;
+  return size;
+}
 
 // Favours the bytes that close something once the text has `size` bytes, so that it comes to an end; none
 // when it does not within 64 times that.
@@ -33,6 +42,9 @@ inline std::string random_text(const text::Grammar& grammar, Random& random, siz
     for (const char closing : {']', '}', '"'})
       if (out.size() >= size && std::find(fitting.begin(), fitting.end(), closing) != fitting.end())
         chosen = closing;
+    const char end_tag = text::kParameterEnd[begun_end_tag(out)];
+    if (out.size() >= size && std::find(fitting.begin(), fitting.end(), end_tag) != fitting.end())
+      chosen = end_tag;
     runner.step(here, static_cast<uint8_t>(chosen), after);
     std::swap(here, after);
     out += chosen;
