@@ -138,6 +138,27 @@ void unpack_float(const CodePanel& codes, float* panel) {
   codes.kind == CodeKind::kInt4 ? unpack<Int4Codes>(codes, panel) : unpack<E4M3Codes>(codes, panel);
 }
 
+void widen(const TensorView& x, float* values, Index ld) {
+  const Index k = x.dim(1);
+  for (Index i = 0; i < x.dim(0); ++i, values += ld) {
+    const bf16* row = x.as<bf16>() + i * x.stride(0);
+    for_each_vector(k,
+                    [&](Index j, auto extent) HWY_ATTR { store(load(row + j, extent), values + j, extent); });
+    std::fill(values + k, values + ld, 0.0f);
+  }
+}
+
+void add_groups(const float* values, Index ld, Index m, Index k, Index group_size, float* sums) {
+  for (Index i = 0; i < m; ++i)
+    for (Index begin = 0; begin < k; begin += group_size) {
+      Vec sum = hn::Zero(F32());
+      for_each_vector(std::min(group_size, k - begin), [&](Index j, auto extent) HWY_ATTR {
+        sum = hn::Add(sum, load(values + i * ld + begin + j, extent));
+      });
+      *sums++ = sum_of_lanes(sum);
+    }
+}
+
 // 16 + code as a float: the four bits are the first of the mantissa behind 2^4.
 template <int kFrom>
 HWY_INLINE Vec sixteen_plus_code(Words word) {
@@ -216,9 +237,15 @@ namespace longspan::ops::cpu {
 HWY_EXPORT(unpack_bf16);
 HWY_EXPORT(unpack_float);
 HWY_EXPORT(multiply);
+HWY_EXPORT(widen);
+HWY_EXPORT(add_groups);
 
 void unpack_panel(const CodePanel& codes, bf16* panel) { HWY_DYNAMIC_DISPATCH(unpack_bf16)(codes, panel); }
 void unpack_panel(const CodePanel& codes, float* panel) { HWY_DYNAMIC_DISPATCH(unpack_float)(codes, panel); }
+void widen_rows(const TensorView& x, float* values, Index ld) { HWY_DYNAMIC_DISPATCH(widen)(x, values, ld); }
+void sum_groups(const float* values, Index ld, Index m, Index k, Index group_size, float* sums) {
+  HWY_DYNAMIC_DISPATCH(add_groups)(values, ld, m, k, group_size, sums);
+}
 void multiply_panel(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums) {
   HWY_DYNAMIC_DISPATCH(multiply)(codes, rows, sums, ld_sums);
 }

@@ -19,26 +19,26 @@ struct CodePanel {
   const uint8_t* zeros;  // [groups][16] or nullptr: 8
   Index group_size;
   const int32_t* group_of;  // [k] or nullptr
-
-  // Whole octets share a group: what the fused kernels need.
-  bool in_order() const { return kind == CodeKind::kInt4 && group_of == nullptr && group_size % 8 == 0; }
 };
 
 // panel <- the values, each rounded to T, in the layout of tile_gemm.h.
 void unpack_panel(const CodePanel& codes, bf16* panel);
 void unpack_panel(const CodePanel& codes, float* panel);
 
-// Decode rows made ready for multiply_codes of one group size, once a product. `groups` = ceil(k /
-// group_size).
+// Decode rows made ready for one group size. Groups are ceil(k / group_size).
 struct CodeRows {
-  const float* values;  // [m, ld]: the rows, zero from k to a multiple of 8
-  const float* sums;    // [m, groups]: the sum of each group's values
-  Index ld;
+  const float* values;  // [m, ld]: the rows, zero from k on
+  const float* sums;    // [m, num_groups]: the sum of each group's values
+  Index ld;             // a multiple of 16
   Index num_groups;
   Index m;
 };
 
-// sums [m, 16], rows ld_sums apart = rows W, for a panel that is in_order(). A row's sums do not depend on m.
+void widen_rows(const TensorView& x, float* values, Index ld);  // x bf16 [m, k]
+void sum_groups(const float* values, Index ld, Index m, Index k, Index group_size, float* sums);
+
+// sums [m, 16], rows ld_sums apart = rows W, for 4-bit codes whose octets share a group. A row's sums do not
+// depend on m.
 void multiply_panel(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums);
 
 }  // namespace longspan::ops::cpu

@@ -22,6 +22,8 @@ struct Form {
   DType scale_dtype = DType::kF32;
   bool has_zeros = false;
   std::vector<int32_t> group_of;  // [K] or empty
+  bool fused = false;             // decode rows multiply the codes
+  Index row_sums_offset = 0;      // then: its group size's place among those of the weight
   size_t scales_offset = 0;
   size_t zeros_offset = 0;
   size_t panel_bytes = 0;
@@ -45,6 +47,7 @@ Form form_of(const QuantizedPart& part) {
       static_cast<size_t>(num_blocks(part.in_features, per_word) * kPanelCols) * sizeof(uint32_t);
   form.zeros_offset =
       form.scales_offset + (group_values * dtype_size(form.scale_dtype) + kLine - 1) / kLine * kLine;
+  form.fused = part.kind == CodeKind::kInt4 && form.group_of.empty() && part.group_size % 8 == 0;
   form.panel_bytes = form.zeros_offset + (form.has_zeros ? (group_values + kLine - 1) / kLine * kLine : 0);
   return form;
 }
@@ -57,6 +60,7 @@ class QuantizedWeight final : public PackedWeight {
     for (const WeightPart& part : parts)
       forms_.push_back(std::holds_alternative<QuantizedPart>(part) ? form_of(std::get<QuantizedPart>(part))
                                                                    : Form{});
+    place_row_sums();
     size_t bytes = 0;
     for (Index panel = 0; panel < num_panels(); ++panel) {
       const Form* form = form_of_panel(parts, panel);
@@ -100,6 +104,26 @@ class QuantizedWeight final : public PackedWeight {
             .group_of = of.group_of.empty() ? nullptr : of.group_of.data()};
   }
 
+  // A panel as bf16, unpacked into room unless it lies there.
+  const bf16* bf16_panel(Index panel, bf16* room) const {
+    if (form(panel) == nullptr) return reinterpret_cast<const bf16*>(at(panel));
+    unpack_panel(codes(panel), room);
+    return room;
+  }
+
+  // Decode rows need their sums over each group, once a group size: fn(group_size, offset), offsets counting
+  // groups up to num_row_sums().
+  Index num_row_sums() const { return num_row_sums_; }
+  template <class Fn>
+  void for_each_group_size(const Fn& fn) const {
+    Index next = 0;
+    for (const Form& of : forms_)
+      if (of.fused && of.row_sums_offset == next) {
+        fn(of.group_size, of.row_sums_offset);
+        next += of.num_groups;
+      }
+  }
+
   // The parts are gone.
   void finish_packing() {
     for (Form& of : forms_) of.part = nullptr;
@@ -112,7 +136,18 @@ class QuantizedWeight final : public PackedWeight {
   };
 
   const Form* form_of_panel(std::span<const WeightPart> parts, Index panel) const;
+  void place_row_sums() {
+    for (Form& of : forms_) {
+      if (!of.fused) continue;
+      const auto same = std::find_if(forms_.data(), &of, [&](const Form& earlier) {
+        return earlier.fused && earlier.group_size == of.group_size;
+      });
+      of.row_sums_offset = same != &of ? same->row_sums_offset : num_row_sums_;
+      if (same == &of) num_row_sums_ += of.num_groups;
+    }
+  }
 
+  Index num_row_sums_ = 0;
   std::vector<Form> forms_;  // one a part
   std::vector<Panel> panels_;
   Buffer memory_;
@@ -222,6 +257,26 @@ void pack_dense_panel(std::span<const WeightPart> parts, const PanelRows& rows, 
   pack_b_transposed(room, k, k, rows.count, panel);
 }
 
+// Columns of one task: enough tasks that no thread waits long for the last one; whole pairs of panels.
+Index decode_block_cols(Index num_cols, Index num_threads) {
+  constexpr Index kUnit = 2 * kPanelCols;
+  constexpr Index kMaxCols = 256;
+  return std::min(kMaxCols, round_up(num_blocks(num_cols, num_threads == 1 ? 1 : 8 * num_threads), kUnit));
+}
+
+// Sums [m, cols] of a block leave.
+void finish_block(const Product& product, Index first_col, Index cols, const float* sums, Index ld_sums) {
+  const TypedKernels<bf16>& kernels = chosen_kernels().for_bf16;
+  const Index out_col = product.out_from(first_col);
+  const Index out_cols = std::min(product.out_from(cols), product.out.dim(1) - out_col);
+  bf16* out = product.out.as<bf16>() + out_col;
+  if (product.swiglu)
+    kernels.swiglu_rows(sums, ld_sums, out, product.out.stride(0), product.out.dim(0), out_cols);
+  else
+    kernels.round_rows(sums, ld_sums, product.bias_from(first_col), out, product.out.stride(0),
+                       product.out.dim(0), out_cols);
+}
+
 std::unique_ptr<Weight> pack(const Context& context, std::span<const WeightPart> parts, DType dtype,
                              PanelOrder order) {
   Index num_out = 0;
@@ -257,6 +312,52 @@ std::unique_ptr<Weight> pack_quantized_gate_up(const Context& context, const Wei
   return pack(context, parts, dtype, PanelOrder::kInTurns);
 }
 
-Index multiply_codes(const Context&, const Product&, Index) { return 0; }
+Index multiply_codes(const Context& context, const Product& all, Index num_rows) {
+  const Index m = std::min(num_rows, all.x.dim(0));
+  if (m == 0 || !all.weight.unpacks() || all.x.dtype != DType::kBF16) return 0;
+  const Product product = all.rows(0, m);
+  const auto& weight = static_cast<const QuantizedWeight&>(all.weight);
+  const Index block_cols = decode_block_cols(product.num_cols(), context.pool.num_threads());
+
+  // Each thread: a panel of bf16, then sums [m, block_cols]. Thread 0 also holds what all read: the rows.
+  const Index panel_bytes = weight.panel_elems() * static_cast<Index>(sizeof(bf16));
+  const Index sums_bytes = m * block_cols * static_cast<Index>(sizeof(float));
+  const Index ld = round_up(weight.in_features, kPanelCols);
+  context.scratch.reserve(static_cast<size_t>(panel_bytes + sums_bytes) +
+                          static_cast<size_t>(m * (ld + weight.num_row_sums())) * sizeof(float));
+  auto* shared = reinterpret_cast<float*>(static_cast<std::byte*>(context.scratch.of_thread(0)) +
+                                          panel_bytes + sums_bytes);
+  widen_rows(product.x, shared, ld);
+  float* row_sums = shared + m * ld;
+  weight.for_each_group_size([&](Index group_size, Index offset) {
+    sum_groups(shared, ld, m, weight.in_features, group_size, row_sums + m * offset);
+  });
+
+  context.pool.parallel_for(num_blocks(product.num_cols(), block_cols), [&](int64_t task, int thread) {
+    auto* own = static_cast<std::byte*>(context.scratch.of_thread(thread));
+    auto* room = reinterpret_cast<bf16*>(own);
+    auto* sums = reinterpret_cast<float*>(own + panel_bytes);
+    const Index first_col = task * block_cols;
+    const Index cols = std::min(block_cols, product.num_cols() - first_col);
+    for (Index col = 0; col < cols; col += kPanelCols) {
+      const Index panel = (first_col + col) / kPanelCols;
+      const Form* form = weight.form(panel);
+      if (form != nullptr && form->fused)
+        multiply_panel(weight.codes(panel),
+                       {.values = shared,
+                        .sums = row_sums + m * form->row_sums_offset,
+                        .ld = ld,
+                        .num_groups = form->num_groups,
+                        .m = m},
+                       sums + col, block_cols);
+      else
+        chosen_kernels().for_bf16.gemm(product.x.as<bf16>(), product.x.stride(0),
+                                       weight.bf16_panel(panel, room), sums + col, block_cols, m, kPanelCols,
+                                       weight.in_features, Accumulate::kNo);
+    }
+    finish_block(product, first_col, cols, sums, block_cols);
+  });
+  return m;
+}
 
 }  // namespace longspan::ops::cpu
