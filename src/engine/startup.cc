@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "engine/engine.h"
+#include "io/quantized_linear.h"
 #include "io/weight_layout.h"
 #include "ops/cpu/backend.h"
 #include "ops/device/backend.h"
@@ -24,30 +25,26 @@ cache::CacheCapacity capacity_of(const EngineInfo& info) {
           .num_host_slots = info.swap.num_state_slots};
 }
 
-// Packed or scaled weights, whatever config.json says of them.
-bool is_quantised(const io::TensorStore& store, const std::string& name) {
-  return name.ends_with(".qweight") || name.ends_with(".weight_packed") || name.ends_with(".weight_scale") ||
-         name.ends_with(".weight_scale_inv") || store.info(name).dtype == DType::kF8E4M3;
-}
-
-void refuse_quantised(const io::ModelConfig& config, const io::TensorStore& store) {
-  const std::vector<std::string> names = io::detect_weight_layout(store, config).text;
-  const auto of_linear = [&](const std::string& name) { return is_quantised(store, name); };
-  const auto first = std::find_if(names.begin(), names.end(), of_linear);
-  if (first == names.end()) return;
-  const io::QuantConfig& quant = config.quantization;
-  fail(ErrorKind::kUnsupported,
-       "quantised weights: {} tensors of them, the first is {}; {}: this build reads bfloat16, float16 and "
-       "float32",
-       std::count_if(names.begin(), names.end(), of_linear), io::to_string(store.info(*first)),
-       quant.quantised() ? fmt::format("{} says {}", quant.source, quant.method_name)
-                         : std::string("config.json says nothing of it"));
+// Forms of quantisation this build does not read are refused here, before anything is said of a model that
+// runs. What the config says of a layer and the tensors do not bear out is only told: the tensors win.
+void check_quantisation(const io::ModelConfig& config, const io::TensorStore& store) {
+  const io::QuantSurvey survey =
+      io::survey_quantisation(store, config.quantization, io::detect_weight_layout(store, config).text);
+  if (survey.quantised.empty() && !config.quantization.quantised()) return;
+  log(LogLevel::kInfo, "quantised weights: {}", survey.quantised.empty() ? "none" : survey.describe());
+  const auto tell = [&](const std::vector<std::string>& modules, std::string_view what) {
+    if (!modules.empty())
+      log(LogLevel::kInfo, "{} layers are {} against {}, the first is {}", modules.size(), what,
+          config.quantization.source, modules.front());
+  };
+  tell(survey.dense_against_config, "dense");
+  tell(survey.quantised_against_config, "quantised");
 }
 
 }  // namespace
 
 void Engine::check_weights(const EngineOptions& options) {
-  if (!options.random_seed) refuse_quantised(info_.config, io::TensorStore(options.model));
+  if (!options.random_seed) check_quantisation(info_.config, io::TensorStore(options.model));
 }
 
 void Engine::make_ops(const EngineOptions& options) {

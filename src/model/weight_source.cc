@@ -29,11 +29,13 @@ float normal(uint64_t bits, float deviation) {
   return (sum / 65535.0f - 2.0f) * 1.7320508f * deviation;
 }
 
+constexpr float kLinearDeviation = 0.02f;
+
 float draw(uint64_t bits, Init init) {
   const float uniform = static_cast<float>(bits >> 40) * 0x1p-24f;
   switch (init) {
     case Init::kLinear:
-      return normal(bits, 0.02f);
+      return normal(bits, kLinearDeviation);
     case Init::kNorm:
       return normal(bits, 0.02f);
     case Init::kPlainNorm:
@@ -92,20 +94,18 @@ std::vector<Index> squeezed(std::span<const Index> dims) {
   return kept;
 }
 
-// Names that tell of a quantised linear whose plain `.weight` is missing.
-std::string quantised_twin(const io::TensorStore& store, const std::string& name) {
-  constexpr std::string_view kSuffix = ".weight";
-  if (!name.ends_with(kSuffix)) return "";
-  const std::string module = name.substr(0, name.size() - kSuffix.size());
-  for (const char* suffix : {".qweight", ".weight_packed"})
-    if (store.contains(module + suffix)) return module + suffix;
-  return "";
+// "layers.3.self_attn.q_proj" of "layers.3.self_attn.q_proj.weight".
+std::string module_of(const std::string& weight) {
+  return weight.substr(0, weight.size() - std::string_view(".weight").size());
 }
 
 }  // namespace
 
 WeightSource::WeightSource(const io::TensorStore& store, const io::ModelConfig& config, Progress progress)
-    : store_(&store), layout_(io::detect_weight_layout(store, config)), progress_(std::move(progress)) {
+    : store_(&store),
+      layout_(io::detect_weight_layout(store, config)),
+      quantisation_(config.quantization),
+      progress_(std::move(progress)) {
   for (const std::string& name : layout_.text)
     total_bytes_ += static_cast<size_t>(store.info(name).size_bytes);
 }
@@ -127,13 +127,7 @@ TensorView WeightSource::fetch(const std::string& name, Shape shape, Init init) 
 
 TensorView WeightSource::stored(const std::string& name, Shape shape) {
   const io::TensorInfo* info = store_->find(name);
-  if (info == nullptr) {
-    const std::string twin = quantised_twin(*store_, name);
-    if (!twin.empty())
-      fail(ErrorKind::kUnsupported,
-           "{} is quantised: this build reads bfloat16, float16 and float32 weights only", twin);
-    fail(ErrorKind::kInvalid, "tensor {} is missing: need {}", name, to_string(shape));
-  }
+  if (info == nullptr) fail(ErrorKind::kInvalid, "tensor {} is missing: need {}", name, to_string(shape));
   if (!is_float(info->dtype))
     fail(ErrorKind::kUnsupported, "tensor {}: got {}, need bfloat16, float16 or float32", name,
          dtype_name(info->dtype));
@@ -159,32 +153,87 @@ TensorView WeightSource::random(const std::string& name, Shape shape, Init init)
   return random_values_.back().view();
 }
 
-void WeightSource::done(const std::string& name, size_t bytes) {
-  if (store_ != nullptr) store_->release(full_name(name));
+void WeightSource::done(const std::string& full_name, size_t bytes) {
+  if (store_ != nullptr) store_->release(full_name);
   random_values_.clear();
   ++num_read_;
   done_bytes_ += bytes;
   if (progress_) progress_(done_bytes_, std::max(total_bytes_, done_bytes_));
 }
 
+void WeightSource::done(const Fetched& fetched) {
+  size_t left = fetched.size_bytes;
+  for (const std::string& name : fetched.tensors) {
+    const size_t bytes = store_ != nullptr ? static_cast<size_t>(store_->info(name).size_bytes) : left;
+    done(name, bytes);
+    left -= std::min(left, bytes);
+  }
+}
+
+WeightSource::Fetched WeightSource::fetch_linear(const LinearPart& part, Index in_features) {
+  if (store_ != nullptr) {
+    const io::LinearLayout layout = io::find_linear(*store_, quantisation_, full_name(module_of(part.name)));
+    if (layout.form != io::LinearForm::kDense) return fetch_quantised(part, in_features, layout);
+  }
+  const TensorView view = fetch(part.name, {part.out_features, in_features}, Init::kLinear);
+  return {.part = view, .tensors = {full_name(part.name)}, .size_bytes = view.size_bytes()};
+}
+
+WeightSource::Fetched WeightSource::fetch_quantised(const LinearPart& part, Index in_features,
+                                                    const io::LinearLayout& layout) {
+  if (part.name.starts_with("embed_tokens."))
+    fail(ErrorKind::kUnsupported, "tensor {}: got a quantised embedding, need bfloat16, float16 or float32",
+         layout.tensors[0]);
+  if (layout.out_features != part.out_features || layout.in_features != in_features)
+    fail(ErrorKind::kInvalid, "tensor {}: got a layer of {} x {} ({}), need {} x {}", layout.tensors[0],
+         layout.out_features, layout.in_features, io::to_string(layout.form), part.out_features, in_features);
+  QuantizedLinear linear = read_quantized(*store_, quantisation_, layout);
+  return {.part = linear.part, .owned = std::move(linear.owned), .tensors = layout.tensors};
+}
+
+// Random weights made where they are wanted, if the backend does that.
+std::unique_ptr<ops::Weight> WeightSource::drawn(ops::Ops& ops, std::span<const LinearPart> parts,
+                                                 Index in_features, DType dtype) {
+  if (store_ != nullptr) return nullptr;
+  std::vector<ops::RandomRows> rows;
+  for (const LinearPart& part : parts)
+    rows.push_back({mix(seed_ ^ hash_name(part.name)), part.out_features});
+  std::unique_ptr<ops::Weight> weight =
+      ops.pack_random(rows, in_features, random_dtype_, dtype, kLinearDeviation);
+  if (weight != nullptr)
+    for (const LinearPart& part : parts)
+      done(part.name, static_cast<size_t>(part.out_features * in_features) * dtype_size(random_dtype_));
+  return weight;
+}
+
 std::unique_ptr<ops::Weight> WeightSource::linear(ops::Ops& ops, const std::vector<LinearPart>& parts,
                                                   Index in_features, DType dtype) {
-  std::vector<TensorView> views;
-  views.reserve(parts.size());
-  for (const LinearPart& part : parts)
-    views.push_back(fetch(part.name, {part.out_features, in_features}, Init::kLinear));
-  std::unique_ptr<ops::Weight> weight = ops.pack(views, dtype);
-  for (size_t i = 0; i < parts.size(); ++i) done(parts[i].name, views[i].size_bytes());
+  if (std::unique_ptr<ops::Weight> weight = drawn(ops, parts, in_features, dtype)) return weight;
+  std::vector<Fetched> fetched;
+  for (const LinearPart& part : parts) fetched.push_back(fetch_linear(part, in_features));
+  std::vector<ops::WeightPart> any;
+  std::vector<TensorView> dense;
+  for (const Fetched& one : fetched) {
+    any.push_back(one.part);
+    if (!one.quantised()) dense.push_back(one.dense());
+  }
+  std::unique_ptr<ops::Weight> weight =
+      dense.size() == any.size() ? ops.pack(dense, dtype) : ops.pack_quantized(any, dtype);
+  for (const Fetched& one : fetched) done(one);
   return weight;
 }
 
 std::unique_ptr<ops::Weight> WeightSource::gate_up(ops::Ops& ops, const LinearPart& gate,
                                                    const LinearPart& up, Index in_features, DType dtype) {
-  const TensorView gate_view = fetch(gate.name, {gate.out_features, in_features}, Init::kLinear);
-  const TensorView up_view = fetch(up.name, {up.out_features, in_features}, Init::kLinear);
-  std::unique_ptr<ops::Weight> weight = ops.pack_gate_up(gate_view, up_view, dtype);
-  done(gate.name, gate_view.size_bytes());
-  done(up.name, up_view.size_bytes());
+  const LinearPart parts[] = {gate, up};
+  if (std::unique_ptr<ops::Weight> weight = drawn(ops, parts, in_features, dtype)) return weight;
+  const Fetched of_gate = fetch_linear(gate, in_features);
+  const Fetched of_up = fetch_linear(up, in_features);
+  std::unique_ptr<ops::Weight> weight = of_gate.quantised() || of_up.quantised()
+                                            ? ops.pack_quantized_gate_up(of_gate.part, of_up.part, dtype)
+                                            : ops.pack_gate_up(of_gate.dense(), of_up.dense(), dtype);
+  done(of_gate);
+  done(of_up);
   return weight;
 }
 
@@ -197,7 +246,7 @@ Buffer WeightSource::f32(const std::string& name, Shape shape, Init init) {
   });
   if (init == Init::kNorm && layout_.norms_shifted)
     for (Index i = 0; i < shape.num_elements(); ++i) out[i] -= 1.0f;
-  done(name, view.size_bytes());
+  done(full_name(name), view.size_bytes());
   return buffer;
 }
 

@@ -12,6 +12,7 @@
 #include "io/model_config.h"
 #include "io/tensor_store.h"
 #include "io/weight_layout.h"
+#include "model/quantized_reader.h"
 #include "ops/ops.h"
 
 namespace longspan::model {
@@ -34,8 +35,9 @@ class WeightSource {
   // From a seed: the same values for the same seed and config, whatever the order of calls.
   WeightSource(uint64_t seed, const io::ModelConfig& config, Progress progress);
 
-  // Stacks the parts ([out_features, in_features] each) along N into one packed weight. Throws kInvalid
-  // naming tensor, got and need; or tensor and element where a value is not finite.
+  // Stacks the parts ([out_features, in_features] each, floats or quantised) along N into one packed weight.
+  // Throws kInvalid naming tensor, got and need; or tensor and element where a value is not finite;
+  // kUnsupported for a form of quantisation this build does not read.
   std::unique_ptr<ops::Weight> linear(ops::Ops& ops, const std::vector<LinearPart>& parts, Index in_features,
                                       DType dtype);
   // The weight of Ops::matmul_swiglu; the same errors.
@@ -50,14 +52,31 @@ class WeightSource {
   size_t num_unused() const;  // text tensors that nothing asked for
 
  private:
+  std::unique_ptr<ops::Weight> drawn(ops::Ops& ops, std::span<const LinearPart> parts, Index in_features,
+                                     DType dtype);
+  // One part as it is stored; valid until done().
+  struct Fetched {
+    ops::WeightPart part;
+    std::vector<Buffer> owned;
+    std::vector<std::string> tensors;  // full names of what it was read from
+    size_t size_bytes = 0;
+
+    bool quantised() const { return std::holds_alternative<ops::QuantizedPart>(part); }
+    const TensorView& dense() const { return std::get<TensorView>(part); }
+  };
+
+  Fetched fetch_linear(const LinearPart& part, Index in_features);
+  Fetched fetch_quantised(const LinearPart& part, Index in_features, const io::LinearLayout& layout);
+  void done(const Fetched& fetched);
   std::string full_name(const std::string& name) const;
   TensorView fetch(const std::string& name, Shape shape, Init init);  // valid until done()
   TensorView stored(const std::string& name, Shape shape);
   TensorView random(const std::string& name, Shape shape, Init init);
-  void done(const std::string& name, size_t bytes);
+  void done(const std::string& full_name, size_t bytes);
 
   const io::TensorStore* store_ = nullptr;  // null: random
   io::WeightLayout layout_;
+  io::QuantConfig quantisation_;
   uint64_t seed_ = 0;
   DType random_dtype_ = DType::kBF16;
   std::vector<Buffer> random_values_;  // of the weight under construction
