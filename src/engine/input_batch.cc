@@ -70,7 +70,7 @@ InputBatch::InputBatch(const cache::PagePlan& plan, int64_t max_tokens, int64_t 
   inputs_.attention_runs.reserve(2);
 }
 
-bool InputBatch::is_steady(const schedule::StepPlan& step) {
+bool InputBatch::try_steady(const schedule::StepPlan& step, const schedule::Scheduler& scheduler) {
   const schedule::PlannedSeq& seq = step.seqs.front();
   const SteadyCase c{step, seq, last_.id, last_.seq_len, last_.is_decode};
   last_ = {.id = seq.id,
@@ -84,6 +84,7 @@ bool InputBatch::is_steady(const schedule::StepPlan& step) {
   }
   if (counting_ && counters_.num_dispatched++ == 0)
     log(LogLevel::kInfo, "decode inputs of one sequence: dispatched at position {}", seq.context_len);
+  advance(seq, scheduler);
   return true;
 }
 

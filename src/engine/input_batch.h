@@ -38,10 +38,7 @@ class InputBatch final {
                                  const AllLogits& all_logits,
                                  const std::function<void(Index, const TensorView&)>& layer_tap) {
     inputs_.layer_tap = layer_tap;
-    if (is_steady(step)) {
-      advance(step.seqs.front(), scheduler);
-      return inputs_;
-    }
+    if (try_steady(step, scheduler)) return inputs_;
     begin(step);
     for (size_t row = 0; row < step.seqs.size(); ++row) add(step.seqs[row], all_logits(step.seqs[row].id));
     finish(step, scheduler);
@@ -61,7 +58,8 @@ class InputBatch final {
         false;  // a step of one decode row that samples: its arrays have the shape of the next one
   };
 
-  bool is_steady(const schedule::StepPlan& step);
+  // The state gate, and what is behind it. False: the general way is to be taken.
+  bool try_steady(const schedule::StepPlan& step, const schedule::Scheduler& scheduler);
   void advance(const schedule::PlannedSeq& seq, const schedule::Scheduler& scheduler);
   void begin(const schedule::StepPlan& step);
   void add(const schedule::PlannedSeq& seq, bool all_logits);
