@@ -61,12 +61,18 @@ std::map<uintptr_t, size_t>& allocations() {
 
 enum class State : uint8_t { kRunnable, kAtBarrier, kInWave, kDone };
 
+struct AsyncCopy {
+  void* to;
+  const void* from;  // null: zeros
+};
+
 struct Fiber {
   Lane lane;
   context::fiber self;
   context::fiber scheduler;
   State state = State::kDone;
   Site where;
+  std::vector<std::vector<AsyncCopy>> copies;  // commit groups under way; the last one is open
 };
 
 // Last accesses of one cell of shared memory. Epochs count block barriers, over all blocks and launches;
@@ -243,6 +249,7 @@ class Machine {
     for (int i = 0; i < shape_.threads; ++i) {
       Fiber& fiber = fibers_[static_cast<size_t>(i)];
       fiber.lane = {i, block};
+      fiber.copies.assign(1, {});
       if (!fiber.self) fiber.self = make_fiber(fiber);
       wake(fiber);
     }
@@ -503,6 +510,22 @@ bool may_access_shared(const void* address, size_t size_bytes, bool write) {
   return machine().access_shared(address, size_bytes, write);
 }
 
+void add_copy(void* to, const void* from) { machine().current().copies.back().push_back({to, from}); }
+
+void commit_copies() { machine().current().copies.emplace_back(); }
+
+void wait_copies(int num_open) {
+  struct Word {
+    uint64_t v[2];
+  };
+  std::vector<std::vector<AsyncCopy>>& copies = machine().current().copies;
+  while (std::ssize(copies) > num_open + 1) {
+    for (const AsyncCopy& copy : copies.front())
+      store_shared<Word>(copy.to, copy.from == nullptr ? Word{} : load_global<Word>(copy.from));
+    copies.erase(copies.begin());
+  }
+}
+
 float half_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t rest = bits & 0x7fffu;
@@ -524,3 +547,79 @@ uint16_t float_to_half(float value) {
 }
 
 }  // namespace longspan::ops::device::emulator
+
+namespace longspan::ops::device {
+namespace {
+
+using emulator::Collective;
+
+constexpr int kMmaWave = 32;
+
+// Every lane's value; copied out, since the wave's buffer lives for one more collective only.
+struct Gathered {
+  uint64_t v[kMmaWave];
+};
+Gathered gather(uint64_t value, const Site& where) {
+  const int base = thread_idx() % kMaxWave / kMmaWave * kMmaWave;
+  const uint64_t* values = emulator::collective(Collective::kExchange, value, kMmaWave, where);
+  Gathered all;
+  std::copy_n(values + base, kMmaWave, all.v);
+  return all;
+}
+
+void load_matrices_any(uint32_t (&out)[4], const void* row, bool transposed, const Site& where) {
+  const Gathered rows = gather(reinterpret_cast<uintptr_t>(row), where);
+  const int lane = thread_idx() % kMmaWave;
+  const auto element = [&](int matrix, int r, int c) {
+    return uint32_t{load_shared<uint16_t>(reinterpret_cast<const uint16_t*>(rows.v[8 * matrix + r]) + c)};
+  };
+  const int g = lane / 4, t = 2 * (lane % 4);
+  for (int i = 0; i < 4; ++i)
+    out[i] = transposed ? element(i, t, g) | element(i, t + 1, g) << 16
+                        : element(i, g, t) | element(i, g, t + 1) << 16;
+}
+
+template <class ToFloat>
+void mma_any(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const ToFloat& to_float,
+             const Site& where) {
+  const Gathered a01 = gather(a[0] | uint64_t{a[1]} << 32, where);
+  const Gathered a23 = gather(a[2] | uint64_t{a[3]} << 32, where);
+  const Gathered b01 = gather(b[0] | uint64_t{b[1]} << 32, where);
+  const int lane = thread_idx() % kMmaWave;
+  const auto half = [&](uint64_t word, int high, int odd) {
+    return to_float(static_cast<uint16_t>(word >> (32 * high + 16 * odd)));
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4;
+    const int col = 2 * (lane % 4) + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      const int from = k % 8 / 2;
+      const Gathered& word = k < 8 ? a01 : a23;
+      c[i] += half(word.v[row * 4 + from], i / 2, k % 2) * half(b01.v[col * 4 + from], k / 8, k % 2);
+    }
+  }
+}
+
+}  // namespace
+
+void load_matrices(uint32_t (&out)[4], const void* row, const Site& where) {
+  load_matrices_any(out, row, /*transposed=*/false, where);
+}
+void load_matrices_transposed(uint32_t (&out)[4], const void* row, const Site& where) {
+  load_matrices_any(out, row, /*transposed=*/true, where);
+}
+void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const Site& where) {
+  mma_any(c, a, b, bfloat_to_float, where);
+}
+void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const Site& where) {
+  mma_any(
+      c, a, b, [](uint16_t bits) { return half_to_float(bits); }, where);
+}
+
+void copy_async(void* shared, const void* global, bool present) {
+  emulator::add_copy(shared, present ? global : nullptr);
+}
+void commit_copies() { emulator::commit_copies(); }
+void wait_copies_but(int num_open) { emulator::wait_copies(num_open); }
+
+}  // namespace longspan::ops::device

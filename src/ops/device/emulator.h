@@ -106,6 +106,10 @@ const uint64_t* collective(Collective what, uint64_t value, int width, const Sit
 bool may_access_global(const void* address, size_t size_bytes, bool write);
 bool may_access_shared(const void* address, size_t size_bytes, bool write);
 
+void add_copy(void* to, const void* from);  // 16 bytes; from null: zeros
+void commit_copies();
+void wait_copies(int num_open);
+
 template <class T>
 uint64_t to_bits(T value) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
@@ -218,6 +222,22 @@ api::Error start_kernel(const Kernel& kernel, const char* name, Grid grid, int w
                         void*) {
   emulator::run({name, grid, Kernel::kThreads, wave, shared_bytes}, [&] { kernel(); });
   return api::kSuccess;
+}
+
+// Matrix units of NVIDIA's kind (mma.h), on waves of 32.
+void load_matrices(uint32_t (&out)[4], const void* row, const Site& where = Site::current());
+void load_matrices_transposed(uint32_t (&out)[4], const void* row, const Site& where = Site::current());
+void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+              const Site& where = Site::current());
+void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+             const Site& where = Site::current());
+// Copies arrive when they are waited for: a missing wait reads what was there before.
+void copy_async(void* shared, const void* global, bool present);
+void commit_copies();
+void wait_copies_but(int num_open);
+template <int kOpen>
+void wait_copies() {
+  wait_copies_but(kOpen);
 }
 
 inline char* shared_memory() { return emulator::current_shared(); }

@@ -56,6 +56,10 @@ void attention(const Context& context, const Attention& args);          // atten
 void attention_decode(const Context& context, const Attention& args);   // attention_decode.cc
 void attention_prefill(const Context& context, const Attention& args);  // attention_prefill.cc
 
+// On matrix units; false, and nothing done, where there are none for this shape. attention_mma.cc or
+// attention_mma_none.cc.
+bool attention_mma(const Context& context, const Attention& args);
+
 void causal_conv(const Context& context, const CausalConv& args);  // conv.cc
 void gated_delta(const Context& context, const GatedDelta& args);  // gdn.cc
 void gdn_decode(const Context& context, const GatedDelta& args);   // gdn_decode.cc

@@ -5,7 +5,7 @@
 namespace longspan::ops::device {
 namespace {
 
-constexpr size_t kSharedBytes = size_t{64} << 10;  // what every AMD part has
+constexpr size_t kSharedBytes[] = {size_t{227} << 10, size_t{64} << 10};  // as a Hopper's, as an AMD part's
 constexpr size_t kMemoryBytes = size_t{8} << 30;
 
 void release(void* pointer, size_t) { emulator::free(pointer); }
@@ -21,7 +21,7 @@ Device::Device(int index) {
   info_ = {.name = "SIMT emulator",
            .arch = fmt::format("wave{}", wave),
            .wave = wave,
-           .shared_bytes = kSharedBytes,
+           .shared_bytes = kSharedBytes[index],
            .memory_bytes = kMemoryBytes};
 }
 Device::~Device() = default;

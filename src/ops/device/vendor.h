@@ -160,6 +160,54 @@ DEVICE_FN void store_shared(void* address, T value) {
   plain_store(address, value);
 }
 
+#if defined(__CUDACC__)
+// Matrix units and copies that pass by the registers; mma.h and its kernels are not compiled for HIP.
+DEVICE_FN uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+// Four 8 x 8 matrices of 16-bit elements; lane 8 i + r names row r of matrix i. A lane gets elements 2t and
+// 2t + 1 of row g of each (g = lane / 4, t = lane % 4); of the transposed, of column g.
+DEVICE_FN void load_matrices(uint32_t (&out)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+DEVICE_FN void load_matrices_transposed(uint32_t (&out)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+DEVICE_FN void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEVICE_FN void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// 16 bytes from global to shared memory, or 16 zeros. They are there after wait_copies() of this thread, and
+// for other threads after a block_sync() behind that.
+DEVICE_FN void copy_async(void* shared, const void* global, bool present) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(present ? 16 : 0)
+               : "memory");
+}
+DEVICE_FN void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the last kOpen commits are there.
+template <int kOpen>
+DEVICE_FN void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
+}
+#endif
+
 // The block's shared memory, as many bytes as the launch said.
 DEVICE_FN char* shared_memory() {
   extern __shared__ uint4 shared_words[];

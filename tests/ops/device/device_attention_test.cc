@@ -103,10 +103,12 @@ std::vector<float> in_chunks(Backend& backend, Problem problem, const std::vecto
 TEST(DeviceAttention, ChunkingChangesNoBit) {
   for (StagedBackend* device : devices())
     for (const DType dtype : kDTypes) {
-      const Problem problem{.dtype = dtype, .num_q_heads = 2, .num_kv_heads = 1, .head_dim = 32};
-      const std::vector<float> whole = in_chunks(*device, problem, {193});
-      EXPECT_EQ(in_chunks(*device, problem, {64, 128, 192, 193}), whole);
-      EXPECT_EQ(in_chunks(*device, problem, {37, 74, 111, 193}), whole);
+      for (const Index head_dim : {32, 64}) {  // matrix units take 64
+        const Problem problem{.dtype = dtype, .num_q_heads = 2, .num_kv_heads = 1, .head_dim = head_dim};
+        const std::vector<float> whole = in_chunks(*device, problem, {193});
+        EXPECT_EQ(in_chunks(*device, problem, {64, 128, 192, 193}), whole);
+        EXPECT_EQ(in_chunks(*device, problem, {37, 74, 111, 193}), whole);
+      }
     }
 }
 
@@ -132,6 +134,17 @@ TEST(DeviceAttention, PagesPathsAndBatchMatesChangeNoBit) {
       EXPECT_TRUE(std::equal(expected.begin(), expected.begin() + row, out.begin()));
       EXPECT_TRUE(std::equal(expected.begin() + row, expected.end(), out.begin() + 3 * row));
     }
+}
+
+// Several key tiles, query tiles that begin and end anywhere, a context before them.
+TEST(DeviceAttention, MatchesReferenceOnMatrixUnits) {
+  for (StagedBackend* device : devices())
+    for (const Index head_dim : {64, 128, 256})
+      expect_like_reference(*device, {.num_q_heads = 2,
+                                      .num_kv_heads = 1,
+                                      .head_dim = head_dim,
+                                      .page_tokens = 48,
+                                      .prefill = {{2, 0, 5}, {3, 64, 201}, {4, 130, 131}}});
 }
 
 TEST(DeviceAttention, OneCallTakesDecodeAndPrefillTogether) {
