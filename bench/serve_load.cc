@@ -104,7 +104,7 @@ class Clients {
   std::vector<double> run() {
     std::vector<epoll_event> events(256);
     while (num_ended_ < load_.streams) {
-      const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 10'000);
+      const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 60'000);
       if (count <= 0) fail(ErrorKind::kEnvironment, "{} streams are silent", load_.streams - num_ended_);
       for (int i = 0; i < count; ++i) read(static_cast<int64_t>(events[static_cast<size_t>(i)].data.u64));
     }

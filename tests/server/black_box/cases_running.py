@@ -64,11 +64,12 @@ class Concurrency(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             streams = [pool.submit(stream, i) for i in range(7)]
             time.sleep(0.2)
-            long = pool.submit(lambda: servers.plain().post(CHAT, says(DOCUMENT[:60000] + "\nHello", max_tokens=2)))
+            start = time.monotonic()
+            self.assertEqual(servers.plain().post(CHAT, says(DOCUMENT[:40000] + "\nHello", max_tokens=2)).status, 200)
+            took = time.monotonic() - start
             gaps = [one.result() for one in streams]
-            self.assertEqual(long.result().status, 200)
-        print(f"T77: longest gap {max(gaps):.2f} s ", end="", flush=True)
-        self.assertLess(max(gaps), 5, "seconds between two tokens while a prompt of 15,000 tokens is read")
+        print(f"T77: longest gap {max(gaps):.2f} s, prompt {took:.2f} s ", end="", flush=True)
+        self.assertLess(max(gaps), max(2, took / 2), "seconds between two tokens while a long prompt is read")
 
     def test_T78_many_at_once_with_the_prefix_cache(self):
         def ask(i):
@@ -144,8 +145,9 @@ class Leaving(unittest.TestCase):
 class Operation(unittest.TestCase):
     def test_T76_mixed_load_makes_progress_all_the_time(self):
         server = servers.caching()
-        end = time.monotonic() + servers.often(5, 600)
-        errors = []
+        start, seconds = time.monotonic(), servers.often(5, 600)
+        end = start + seconds
+        errors, asked = [], []
 
         def work(seed):
             chance = random.Random(seed)
@@ -160,23 +162,30 @@ class Operation(unittest.TestCase):
                 if kind == "long":
                     body = says(DOCUMENT[: chance.randrange(8000)] + "\nHello", max_tokens=4)
                 body.update({"n": {"n": 3}, "bad": {"temperature": -1}, "stream": {"stream": True}}.get(kind, {}))
+                asked.append(kind)
                 if server.post(CHAT, body).status != (400 if kind == "bad" else 200):
                     errors.append(body)
 
         workers = [threading.Thread(target=work, args=(i,)) for i in range(8)]
         for worker in workers:
             worker.start()
-        last, quiet = -1, 0.0
+        last, quiet, warm = -1, 0.0, None
         while any(worker.is_alive() for worker in workers):
             status = server.status()
             done = status["totals"]["prefill_tokens"] + status["totals"]["decode_tokens"]
             quiet = quiet + 0.5 if done == last and status["queue"]["running"] else 0.0
             self.assertLess(quiet, 30, "seconds without progress")
             last = done
+            if warm is None and time.monotonic() > start + seconds / 3:
+                warm = (server.memory_kib(), len(asked))
             time.sleep(0.5)
         self.assertEqual(errors, [])
         self.assertEqual(server.get("/health").status, 200)
         server.wait_until_idle()
+        slope = (server.memory_kib() - warm[0]) / max(1, len(asked) - warm[1])
+        print(f"T76: {len(asked)} requests, {slope:.2f} KiB each after the first third ", end="", flush=True)
+        if servers.FULL:
+            self.assertLess(slope, 10, "KiB of memory for each request")
 
     def test_T80_SIGTERM_finishes_what_runs_and_refuses_what_is_new(self):
         with Server(binary="longspan_mock", env=mock_env(tokens_per_second=40)) as server:
@@ -231,7 +240,7 @@ class Operation(unittest.TestCase):
         read_chat_stream(usual)
         times = [time for time, _ in usual.chunks]
         self.assertLess(times[0], 1, "the first byte comes at once")
-        self.assertLess(max(b - a for a, b in zip(times, times[1:])), 1.5, "seconds of silence")
+        self.assertLess(max(b - a for a, b in zip(times, times[1:])), 3, "seconds of silence; the stall takes 4")
         self.assertGreater(len(usual.comments), 4)
         self.assertNotIn(b":", usual.body[usual.body.index(b"[DONE]"):])
         self.assertEqual(silent.comments, [])

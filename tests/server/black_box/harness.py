@@ -95,6 +95,11 @@ class Server:
             self.process.wait()
         self.log_path.unlink(missing_ok=True)
 
+    def memory_kib(self):
+        """Private memory in use."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"RssAnon:\s+(\d+) kB", status).group(1))
+
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
