@@ -243,23 +243,29 @@ TEST(ConstrainedAnswer, CostOverALargeVocabulary) {
   const Json tools =
       Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"properties": {
       "s": {"type": "string"}, "o": {"type": "object"}}, "required": ["s", "o"]}}}])");
-  const std::pair<const char*, Grammar> grammars[] = {
+  struct Case {
+    const char* name;
+    Grammar grammar;
+    std::string begin = "";  // of each answer
+  };
+  const Case cases[] = {
       {"any object", text::json_object_grammar()},
       {"object of strings",
        of_schema(
            R"({"properties": {"name": {"type": "string"}, "text": {"type": "string"}}, "required": ["name", "text"]})")},
       {"string of 100", of_schema(R"({"type": "string", "maxLength": 100})")},
       {"pattern", of_schema(R"({"type": "string", "pattern": "^[^x]{1,40}$"})")},
-      {"hostile", of_schema(alike)},
+      {"alike", of_schema(alike), R"({"x":{"x":{"x":{"x":{"s":"a)"},
       {"call", text::tool_call_grammar(tools, text::CallCount::kOneOrMore)}};
   Random random(5);
-  for (const auto& [name, grammar] : grammars) {
+  for (const auto& [name, grammar, begin] : cases) {
     began = thread_ms();
     const auto masks = std::make_shared<TokenMasks>(std::make_shared<const Grammar>(grammar), trie);
     const double made_ms = thread_ms() - began;
     std::vector<double> ms;
     for (int i = 0; i < 8; ++i) {
       ConstrainedAnswer answer(masks, {0}, tokenizer.vocab_size(), /*in_reasoning=*/false);
+      for (const char c : begin) answer.push(static_cast<uint8_t>(c));
       for (int step = 0; step < 30; ++step) {
         began = thread_ms();
         const auto mask = answer.allowed();
