@@ -123,6 +123,7 @@ struct Engine::Inbox {
 
 Engine::Engine(const EngineOptions& options)
     : options_(options), info_(make_plan(options, Purpose::kRun)), inbox_(std::make_shared<Inbox>()) {
+  info_.device = "mock";
   if (options.on_plan) options.on_plan(info_);
   inbox_->status.pages.num_pages = inbox_->status.pages.num_free = info_.memory.num_pages;
   thread_ = std::thread([this] { thread_main(); });
