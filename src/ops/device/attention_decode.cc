@@ -1,22 +1,13 @@
 // Attention of one query token over its paged context. The context is cut into segments, each the work of
 // one block for the query heads that share a KV head; a second kernel joins the segments in order. How a
 // context is cut depends on its own length only.
-#include <algorithm>
-
+#include "ops/device/decode_segments.h"
 #include "ops/device/kernels.h"
-#include "ops/device/launch.h"
 #include "ops/device/paged_kv.h"
 #include "ops/device/wave.h"
 
 namespace longspan::ops::device {
 namespace {
-
-// Tokens of a segment: 64 segments up to 64K tokens, then segments of 1,024.
-HOST_DEVICE_FN int segment_tokens(int seq_len) {
-  const int units = (seq_len + 4095) / 4096;
-  return 64 * (units < 16 ? units : 16);
-}
-inline int max_segments(int64_t max_seq_len) { return std::max(64, ceil_div(max_seq_len, 1024)); }
 
 constexpr int kHeads = 8;        // query heads a block takes
 constexpr int kGroup = 32;       // lanes that share a key: each holds kVec elements of a row, or twice that
@@ -49,11 +40,9 @@ struct DecodeKernel {
   Matrix<int32_t> block_table;  // [num_seqs, max_pages]
   PagedKv<T> kv;
   SeqTable seqs;
-  Global<float> partial;  // [num_seqs, num_q_heads, max_segments, head_dim + 2]: sums, maximum, weight
+  Partials partials;
   int first_seq;
-  int num_q_heads;
-  int num_segments;  // room for
-  float scale;
+  float scale_log2;  // scale / ln 2
   bool q_words;
 
   static constexpr int kState = kMaxElements * kGroup + 2;  // floats of a group's head in shared memory
@@ -68,12 +57,12 @@ struct DecodeKernel {
   DEVICE_FN void operator()() const {
     const int seq_idx = first_seq + block_idx().z;
     const int seq_len = seqs.seq_lens.get(seq_idx);
-    const int tokens = segment_tokens(seq_len);
+    const int tokens = segment_tokens(seq_len, grid_size().y);
     const int begin = block_idx().x * tokens;
     if (begin >= seq_len) return;
     const int end = begin + tokens < seq_len ? begin + tokens : seq_len;
 
-    const int group_size = num_q_heads / kv.num_kv_heads;
+    const int group_size = partials.num_q_heads / kv.num_kv_heads;
     const int parts = (group_size + kHeads - 1) / kHeads;
     const int kv_head = block_idx().y / parts;
     const int part = block_idx().y % parts;
@@ -147,18 +136,18 @@ struct DecodeKernel {
 #pragma unroll
         for (int e = 0; e < kMaxElements; ++e) dot += queries[h][e] * k[i][e];
         dot = group_sum<kGroup>(dot);
-        score[i] = key + i < end ? dot * scale : -INFINITY;
+        score[i] = key + i < end ? dot * scale_log2 : -INFINITY;
         max = fmaxf(max, score[i]);
       }
       if (max == -INFINITY) continue;  // no key yet; the sums below would be NaN
-      const float shrink = expf(state.max[h] - max);
+      const float shrink = exp2f(state.max[h] - max);
       state.max[h] = max;
       state.weight[h] *= shrink;
 #pragma unroll
       for (int e = 0; e < kMaxElements; ++e) state.sum[h][e] *= shrink;
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
-        const float p = expf(score[i] - max);
+        const float p = exp2f(score[i] - max);
         state.weight[h] += p;
 #pragma unroll
         for (int e = 0; e < kMaxElements; ++e) state.sum[h][e] += p * v[i][e];
@@ -191,108 +180,149 @@ struct DecodeKernel {
       float shrink[kGroups];
       float weight = 0.0f;
       for (int g = 0; g < kGroups; ++g) {
-        shrink[g] = expf(all.get((g * kHeads + h) * kState + kState - 2) - max);
+        shrink[g] = exp2f(all.get((g * kHeads + h) * kState + kState - 2) - max);
         weight += shrink[g] * all.get((g * kHeads + h) * kState + kState - 1);
       }
-      const int64_t row = (static_cast<int64_t>(block_idx().z) * num_q_heads + first_head + h) * num_segments;
-      const Global<float> to = partial + (row + block_idx().x) * (kv.head_dim + 2);
+      const int64_t to = partials.row(block_idx().z, first_head + h, block_idx().x);
       for (int d = thread_idx(); d < kv.head_dim; d += kThreads) {
         float sum = 0.0f;
         for (int g = 0; g < kGroups; ++g) sum += shrink[g] * all.get((g * kHeads + h) * kState + d);
-        to.put(d, sum);
+        partials.sums.put(to * kv.head_dim + d, sum);
       }
-      if (thread_idx() == 0) {
-        to.put(kv.head_dim, max);
-        to.put(kv.head_dim + 1, weight);
-      }
+      if (thread_idx() == 0) partials.norms.store<2>(2 * to, Vec<float, 2>{{max, weight}});
     }
   }
 };
 
-// Block (query head, sequence): segments joined in order, then the output gate. Threads over head_dim.
-template <class T>
+// Block (query head, sequence): segments joined, then the output gate. Of the segments' sums each quarter of
+// the threads adds its share in order; of the weights the block's tree does.
+template <int kWave, class T>
 struct JoinKernel {
-  static constexpr int kThreads = 128;
-  Global<float> partial;  // [num_seqs, num_q_heads, max_segments, head_dim + 2]
+  static constexpr int kThreads = 1024;
+  static constexpr int kColumns = kGroup * kMaxElements;
+  static constexpr int kParts = kThreads / kColumns;
+  Partials partials;
   SeqTable seqs;
   Heads<T> gate;  // or empty
   Heads<T> out;
   int first_seq;
-  int head_dim;
-  int num_segments;  // room for
+  int blocks;  // of a segment
+
+  static size_t shared_size(int num_segments) {
+    return 2 * shared_bytes<float>(kThreads / kWave) + shared_bytes<float>(num_segments) +
+           shared_bytes<float>(kThreads);
+  }
 
   DEVICE_FN void operator()() const {
+    SharedPool pool;
+    const Shared<float> scratch = pool.take<float>(kThreads / kWave);
+    const Shared<float> other_scratch = pool.take<float>(kThreads / kWave);
+    const Shared<float> shrinks = pool.take<float>(partials.num_segments);
+    const Shared<float> sums = pool.take<float>(kThreads);
     const int head = block_idx().x;
     const int seq_idx = first_seq + block_idx().y;
     const int seq_len = seqs.seq_lens.get(seq_idx);
-    const int tokens = segment_tokens(seq_len);
+    const int tokens = segment_tokens(seq_len, blocks);
     const int count = (seq_len + tokens - 1) / tokens;
-    const int64_t row = static_cast<int64_t>(block_idx().y) * grid_size().x + head;
-    const Global<float> from = partial + row * num_segments * (head_dim + 2);
+    const int64_t first = partials.row(block_idx().y, head, 0);
+
     float max = -INFINITY;
-    for (int i = 0; i < count; ++i) max = fmaxf(max, from.get(i * (head_dim + 2) + head_dim));
-    const int64_t token = seqs.query_start_loc.get(seq_idx);
-    for (int d = thread_idx(); d < head_dim; d += kThreads) {
-      float weight = 0.0f;
-      float sum = 0.0f;
-      for (int i = 0; i < count; ++i) {
-        const Global<float> segment = from + static_cast<int64_t>(i) * (head_dim + 2);
-        const float shrink = expf(segment.get(head_dim) - max);
-        weight += shrink * segment.get(head_dim + 1);
-        sum += shrink * segment.get(d);
-      }
-      float value = rounded<T>(sum / weight);
-      if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-gate.row(token, head).at(d))));
-      out.row(token, head).set(d, value);
+    for (int i = thread_idx(); i < count; i += kThreads)
+      max = fmaxf(max, partials.norms.get(2 * (first + i)));
+    max = block_max<kWave, kThreads>(max, scratch);
+    float weight = 0.0f;
+    for (int i = thread_idx(); i < count; i += kThreads) {
+      const Vec<float, 2> norm = partials.norms.load<2>(2 * (first + i));
+      const float shrink = exp2f(norm.v[0] - max);
+      shrinks.put(i, shrink);
+      weight += shrink * norm.v[1];
     }
+    weight = block_sum<kWave, kThreads>(weight, other_scratch);
+
+    const int d = thread_idx() % kColumns;
+    const int part = thread_idx() / kColumns;
+    const int share = (count + kParts - 1) / kParts;
+    const int end = (part + 1) * share < count ? (part + 1) * share : count;
+    float sum = 0.0f;
+    if (d < partials.head_dim) {
+#pragma unroll 8
+      for (int i = part * share; i < end; ++i)
+        sum += shrinks.get(i) * partials.sums.get((first + i) * partials.head_dim + d);
+    }
+    sums.put(thread_idx(), sum);
+    block_sync();
+    if (thread_idx() >= partials.head_dim) return;
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) sum += sums.get(p * kColumns + d);
+    const int64_t token = seqs.query_start_loc.get(seq_idx);
+    float value = rounded<T>(sum / weight);
+    if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-gate.row(token, head).at(d))));
+    out.row(token, head).set(d, value);
   }
 };
 
 template <class T, bool kWholePages>
-void run(const Context& context, const Attention& args) {
+void run(const Context& context, const Attention& args, const Partials& partials, int blocks) {
   using Kernel = DecodeKernel<T, kWholePages>;
-  const Index num_q_heads = args.q.dim(1);
-  const Index head_dim = args.kv.head_dim;
-  CHECK_MSG(head_dim <= kGroup * kMaxElements, "[attention] head_dim: got {}, need at most {}", head_dim,
-            kGroup * kMaxElements);
-  const int num_segments = max_segments(args.block_table.dim(1) * args.kv.page_tokens);
-  const auto partial = static_cast<float*>(context.scratch.reserve(
-      static_cast<size_t>(args.num_seqs * num_q_heads * num_segments * (head_dim + 2)) * sizeof(float)));
-  const Index group_size = num_q_heads / args.kv.num_kv_heads;
   launch(context.device,
          {.name = kWholePages ? "attention_decode_pages" : "attention_decode",
-          .grid = {num_segments, static_cast<int>(args.kv.num_kv_heads) * ceil_div(group_size, kHeads),
-                   static_cast<int>(args.num_seqs)},
+          .grid = {partials.num_segments, blocks, static_cast<int>(args.num_seqs)},
           .shared_bytes = Kernel::kSharedBytes},
          Kernel{.q = heads<T>(args.q),
                 .block_table = matrix<int32_t>(args.block_table),
                 .kv = paged_kv<T>(args.kv),
                 .seqs = seq_table(args.seqs),
-                .partial = {partial},
+                .partials = partials,
                 .first_seq = static_cast<int>(args.first_seq),
-                .num_q_heads = static_cast<int>(num_q_heads),
-                .num_segments = num_segments,
-                .scale = args.scale,
+                .scale_log2 = args.scale * 1.44269504f,
                 .q_words = takes_words(args.q)});
-  launch(context.device,
-         {.name = "attention_join", .grid = {static_cast<int>(num_q_heads), static_cast<int>(args.num_seqs)}},
-         JoinKernel<T>{.partial = {partial},
-                       .seqs = seq_table(args.seqs),
-                       .gate = args.gate.empty() ? Heads<T>{} : heads<T>(args.gate),
-                       .out = heads<T>(args.out),
-                       .first_seq = static_cast<int>(args.first_seq),
-                       .head_dim = static_cast<int>(head_dim),
-                       .num_segments = num_segments});
+}
+
+// Room for the segments of the longest context that the block table holds.
+Partials reserve_partials(const Context& context, const Attention& args, int blocks) {
+  const Index num_q_heads = args.q.dim(1);
+  const Index head_dim = args.kv.head_dim;
+  const Index capacity = args.block_table.dim(1) * args.kv.page_tokens;
+  const int num_segments = std::min(segment_limit(blocks), ceil_div(capacity, kSegmentUnit));
+  const Index rows = args.num_seqs * num_q_heads * num_segments;
+  auto* const floats = static_cast<float*>(
+      context.scratch.reserve(static_cast<size_t>(rows * (head_dim + 2)) * sizeof(float)));
+  return {.sums = {floats + 2 * rows},
+          .norms = {floats},
+          .num_q_heads = static_cast<int>(num_q_heads),
+          .num_segments = num_segments,
+          .head_dim = static_cast<int>(head_dim)};
 }
 
 }  // namespace
 
 void attention_decode(const Context& context, const Attention& args) {
+  CHECK_MSG(args.kv.head_dim <= kGroup * kMaxElements, "[attention] head_dim: got {}, need at most {}",
+            args.kv.head_dim, kGroup * kMaxElements);
+  const int blocks =
+      static_cast<int>(args.kv.num_kv_heads) * ceil_div(args.q.dim(1) / args.kv.num_kv_heads, kHeads);
+  const Partials partials = reserve_partials(context, args, blocks);
   dispatch_element(args.q.dtype, [&]<class T>() {
-    if (args.path == AttentionPath::kPageContiguousDecode)
-      run<T, true>(context, args);
-    else
-      run<T, false>(context, args);
+    if (!attention_decode_mma(context, args, partials)) {
+      if (args.path == AttentionPath::kPageContiguousDecode)
+        run<T, true>(context, args, partials, blocks);
+      else
+        run<T, false>(context, args, partials, blocks);
+    }
+    dispatch_wave(context.device, [&]<int kWave>() {
+      using Kernel = JoinKernel<kWave, T>;
+      launch(context.device,
+             {.name = "attention_join",
+              .grid = {partials.num_q_heads, static_cast<int>(args.num_seqs)},
+              .shared_bytes = Kernel::shared_size(partials.num_segments)},
+             Kernel{.partials = partials,
+                    .seqs = seq_table(args.seqs),
+                    .gate = args.gate.empty() ? Heads<T>{} : heads<T>(args.gate),
+                    .out = heads<T>(args.out),
+                    .first_seq = static_cast<int>(args.first_seq),
+                    .blocks = blocks});
+    });
   });
 }
 

@@ -4,5 +4,6 @@
 namespace longspan::ops::device {
 
 bool attention_mma(const Context&, const Attention&) { return false; }
+bool attention_decode_mma(const Context&, const Attention&, const Partials&) { return false; }
 
 }  // namespace longspan::ops::device

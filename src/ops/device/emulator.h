@@ -153,6 +153,8 @@ inline Grid grid_size() { return emulator::current_grid(); }
 using emulator::Site;
 inline void block_sync(const Site& where = Site::current()) { emulator::barrier(where); }
 inline void wave_sync(const Site& where = Site::current()) { emulator::wave_barrier(where); }
+inline void await_previous() {}  // one kernel at a time
+inline void release_next() {}
 
 template <class T>
 T shuffle_xor(T value, int mask, int width, const Site& where = Site::current()) {

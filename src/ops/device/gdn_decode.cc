@@ -4,8 +4,128 @@
 namespace longspan::ops::device {
 namespace {
 
-// Block (value head, sequence). A thread owns one column of S and a quarter of its rows; S is read twice, the
-// second time from the first-level cache, and written once. Bound by memory: 2 x 64 KiB a head of 128 x 128.
+// What a decode row of a head also goes to: the page of its checkpoint, or nothing.
+template <class T>
+DEVICE_FN Global<float> checkpoint_of(const StatePages<T>& state, Global<StateCheckpoint> checkpoints,
+                                      int num_checkpoints, int seq_idx, int num_tokens, int head) {
+  for (int i = 0; i < num_checkpoints; ++i) {
+    const Global<int32_t> item{reinterpret_cast<int32_t*>(checkpoints.data + i)};
+    if (item.get(0) == seq_idx && item.get(1) == num_tokens) return state.s(item.get(2), head);
+  }
+  return {};
+}
+
+// Block (value head, sequence), heads of kDim x kDim. S passes through registers, read once and written once:
+// a thread owns four columns of kRows rows. Its reads begin before the step's inputs are there.
+template <int kWave, class T>
+struct GdnDecodeFastKernel {
+  static constexpr bool kOverlaps = true;
+  static constexpr int kThreads = 512;
+  static constexpr int kDim = 128;
+  static constexpr int kParts = kThreads * 4 / kDim;  // of a column
+  static constexpr int kRows = kDim / kParts;
+  static constexpr size_t kSharedBytes = shared_bytes<float>(kParts * kDim) + 3 * shared_bytes<float>(kDim) +
+                                         shared_bytes<float>(kThreads / kWave);
+  using Quad = Vec<float, 4>;
+
+  GdnInputs<T> in;
+  GatedNorm<T> norm;
+  Global<StateCheckpoint> checkpoints;
+  int num_checkpoints;
+
+  DEVICE_FN void operator()() const {
+    release_next();
+    SharedPool pool;
+    const Shared<float> parts = pool.take<float>(kParts * kDim);
+    const Shared<float> qs = pool.take<float>(kDim);
+    const Shared<float> ks = pool.take<float>(kDim);
+    const Shared<float> ds = pool.take<float>(kDim);
+    const Shared<float> scratch = pool.take<float>(kThreads / kWave);
+    const int head = block_idx().x;
+    const int seq_idx = block_idx().y;
+    const int thread = thread_idx();
+    const int row = in.seqs.query_start_loc.get(seq_idx);
+    const int context_len = in.seqs.seq_lens.get(seq_idx) - 1;
+    const bool fresh = context_len == 0;
+    const int64_t first = (thread / (kDim / 4)) * kRows * kDim + thread % (kDim / 4) * 4;
+    const Global<float> s = in.state.s(in.pages.get(seq_idx), head) + first;
+    Quad held[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) held[i] = s.load<4>(i * kDim);
+    await_previous();
+
+    const int key_head = head / in.heads_per_key;
+    if (Wave<kWave>::index() == 0) load_unit(in.q.row(row, key_head), qs, 1.0f / sqrtf(float{kDim}));
+    if (Wave<kWave>::index() == 1) load_unit(in.k.row(row, key_head), ks, 1.0f);
+    const float alpha = fresh ? 0.0f : expf(in.log_decay(row, head));
+    const float beta = in.beta(row, head);
+    block_sync();
+
+    const int first_row = thread / (kDim / 4) * kRows;
+    Quad sum{};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float k = ks.get(first_row + i);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        held[i].v[e] = fresh ? 0.0f : alpha * held[i].v[e];
+        sum.v[e] += k * held[i].v[e];
+      }
+    }
+    const float memory = sum_parts(sum, parts);
+    if (thread < kDim) ds.put(thread, beta * (in.v.row(row, head).at(thread) - memory));
+    block_sync();
+
+    const Global<float> saved =
+        checkpoint_of(in.state, checkpoints, num_checkpoints, seq_idx, context_len + 1, head);
+    const Quad d = ds.load<4>(thread % (kDim / 4) * 4);
+    sum = {};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float k = ks.get(first_row + i);
+      const float q = qs.get(first_row + i);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        held[i].v[e] += k * d.v[e];
+        sum.v[e] += q * held[i].v[e];
+      }
+      s.store<4>(i * kDim, held[i]);
+      if (!saved.empty()) (saved + first).store<4>(i * kDim, held[i]);
+    }
+    const float o = sum_parts(sum, parts);
+    const float squares = block_sum<kWave, kThreads>(thread < kDim ? o * o : 0.0f, scratch);
+    if (thread < kDim) norm.write(row, head, thread, o, norm.scale(squares));
+  }
+
+  // to = x / |x| * scale, by one wave. Needs a block_sync() before it is read.
+  static DEVICE_FN void load_unit(Global<T> x, Shared<float> to, float scale) {
+    constexpr int kCount = kDim / kWave;
+    float values[kCount], squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values[i] = x.at(Wave<kWave>::lane() + i * kWave);
+      squares += values[i] * values[i];
+    }
+    const float size = sqrtf(Wave<kWave>::sum(squares) + 1e-6f);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to.put(Wave<kWave>::lane() + i * kWave, values[i] / size * scale);
+  }
+
+  // Of column `thread` over its parts, in order; the threads from kDim on get nothing.
+  static DEVICE_FN float sum_parts(Quad sum, Shared<float> parts) {
+    parts.store<4>(thread_idx() * 4, sum);
+    block_sync();
+    float total = 0.0f;
+    if (thread_idx() < kDim)
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) total += parts.get(i * kDim + thread_idx());
+    return total;
+  }
+};
+
+// Heads of any size. Block (value head, sequence). A thread owns one column of S and a quarter of its rows; S
+// is read twice, the second time from the first-level cache, and written once. Bound by memory: 2 x 64 KiB a
+// head of 128 x 128.
 template <int kWave, class T>
 struct GdnDecodeKernel {
   static constexpr int kThreads = 512;
@@ -42,7 +162,8 @@ struct GdnDecodeKernel {
     const float alpha = context_len == 0 ? 0.0f : expf(in.log_decay(row, head));
     const float beta = in.beta(row, head);
     const Global<float> s = state.s(in.pages.get(seq_idx), head);
-    const Global<float> saved = checkpoint_of(seq_idx, context_len + 1, head);
+    const Global<float> saved =
+        checkpoint_of(state, checkpoints, num_checkpoints, seq_idx, context_len + 1, head);
     float squares = 0.0f;
     for (int c0 = 0; c0 < state.v_dim; c0 += kColumns) {
       const int c = c0 + thread_idx() % kColumns;
@@ -103,14 +224,6 @@ struct GdnDecodeKernel {
     for (int i = 0; i < kParts; ++i) sum += parts.get(i * kColumns + thread_idx() % kColumns);
     return sum;
   }
-
-  DEVICE_FN Global<float> checkpoint_of(int seq_idx, int num_tokens, int head) const {
-    for (int i = 0; i < num_checkpoints; ++i) {
-      const Global<int32_t> item{reinterpret_cast<int32_t*>(checkpoints.data + i)};
-      if (item.get(0) == seq_idx && item.get(1) == num_tokens) return in.state.s(item.get(2), head);
-    }
-    return {};
-  }
 };
 
 }  // namespace
@@ -121,16 +234,26 @@ void gdn_decode(const Context& context, const GatedDelta& args) {
                                                  state.v_dim * static_cast<Index>(sizeof(float)));
   dispatch_element(args.q.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
-      using Kernel = GdnDecodeKernel<kWave, T>;
-      launch(context.device,
-             {.name = "gdn_decode",
-              .grid = {static_cast<int>(state.num_v_heads), static_cast<int>(args.seqs.num_decode_seqs)},
-              .shared_bytes = Kernel::shared_size(state.k_dim, state.v_dim),
-              .bytes = 2 * state_bytes},
-             Kernel{.in = gdn_inputs<T>(args),
-                    .norm = gated_norm<T>(args),
-                    .checkpoints = upload_checkpoints(context, args.checkpoints),
-                    .num_checkpoints = static_cast<int>(args.checkpoints.size())});
+      const auto run = [&]<class Kernel>(size_t shared) {
+        launch(context.device,
+               {.name = "gdn_decode",
+                .grid = {static_cast<int>(state.num_v_heads), static_cast<int>(args.seqs.num_decode_seqs)},
+                .shared_bytes = shared,
+                .bytes = 2 * state_bytes},
+               Kernel{.in = gdn_inputs<T>(args),
+                      .norm = gated_norm<T>(args),
+                      .checkpoints = upload_checkpoints(context, args.checkpoints),
+                      .num_checkpoints = static_cast<int>(args.checkpoints.size())});
+      };
+      using Fast = GdnDecodeFastKernel<kWave, T>;
+      using Plain = GdnDecodeKernel<kWave, T>;
+      // S is whole words: its pages are.
+      const bool words =
+          reinterpret_cast<uintptr_t>(state.data) % 16 == 0 && state.page_stride_bytes % 16 == 0;
+      if (words && state.k_dim == Fast::kDim && state.v_dim == Fast::kDim)
+        run.template operator()<Fast>(Fast::kSharedBytes);
+      else
+        run.template operator()<Plain>(Plain::shared_size(state.k_dim, state.v_dim));
     });
   });
 }

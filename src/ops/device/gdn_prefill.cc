@@ -76,10 +76,11 @@ struct Workspace {
 template <int kWave, class T>
 struct CellKernel {
   static constexpr int kThreads = 128;
-  static constexpr int kStep = 32;  // of k_dim at a time
-  static constexpr int kPitch = kStep + 1;
+  static constexpr int kStep = 32;          // of k_dim at a time
+  static constexpr int kPitch = kStep + 4;  // neighbouring rows four banks apart, in whole words
+  static constexpr int kSolvePitch = kCell + 4;
   static constexpr size_t kSharedBytes = 2 * shared_bytes<float>(kCell * kPitch) +
-                                         shared_bytes<float>(kCell * (kCell + 1)) +
+                                         shared_bytes<float>(kCell * kSolvePitch) +
                                          4 * shared_bytes<float>(kCell) + shared_bytes<double>(kCell);
   GdnInputs<T> in;
   CellTable cells;
@@ -103,7 +104,7 @@ struct CellKernel {
     SharedPool pool;
     const Shared<float> q_tile = pool.take<float>(kCell * kPitch);
     const Shared<float> k_tile = pool.take<float>(kCell * kPitch);
-    const Shared<float> a = pool.take<float>(kCell * (kCell + 1));
+    const Shared<float> a = pool.take<float>(kCell * kSolvePitch);
     const Rows rows{pool.take<float>(kCell), pool.take<float>(kCell), pool.take<float>(kCell),
                     pool.take<float>(kCell), pool.take<double>(kCell)};
     scan_rows(cell, head, key_head, rows);
@@ -169,19 +170,21 @@ struct CellKernel {
                    inside ? in.k.row(cell.first_row + row, key_head).at(d) * rows.k_scale.get(row) : 0.0f);
       }
       block_sync();
-      for (int d = 0; d < kStep; ++d) {
-        float columns[8];
+      for (int d = 0; d < kStep; d += 4) {
+        Vec<float, 4> columns[8];
 #pragma unroll
-        for (int j = 0; j < 8; ++j) columns[j] = k_tile.get((tx + 8 * j) * kPitch + d);
+        for (int j = 0; j < 8; ++j) columns[j] = k_tile.load<4>((tx + 8 * j) * kPitch + d);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float k = k_tile.get((ty + 16 * i) * kPitch + d);
-          const float q = q_tile.get((ty + 16 * i) * kPitch + d);
+          const Vec<float, 4> k = k_tile.load<4>((ty + 16 * i) * kPitch + d);
+          const Vec<float, 4> q = q_tile.load<4>((ty + 16 * i) * kPitch + d);
 #pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            kk[i][j] += k * columns[j];
-            qk[i][j] += q * columns[j];
-          }
+          for (int e = 0; e < 4; ++e)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+              kk[i][j] += k.v[e] * columns[j].v[e];
+              qk[i][j] += q.v[e] * columns[j].v[e];
+            }
         }
       }
       block_sync();
@@ -193,7 +196,7 @@ struct CellKernel {
         const int row = ty + 16 * i;
         const int col = tx + 8 * j;
         const float d = row >= col ? expf(static_cast<float>(rows.g.get(row) - rows.g.get(col))) : 0.0f;
-        a.put(row * (kCell + 1) + col, row > col ? rows.beta.get(row) * kk[i][j] * d : 0.0f);
+        a.put(row * kSolvePitch + col, row > col ? rows.beta.get(row) * kk[i][j] * d : 0.0f);
         p.put(row * kCell + col, qk[i][j] * d);
       }
   }
@@ -204,7 +207,7 @@ struct CellKernel {
     for (int column = thread_idx(); column < out.v_pad + out.k_pad; column += kThreads) {
       const bool is_v = column < out.v_pad;
       const int c = is_v ? column : column - out.v_pad;
-      float x[kCell];
+      float x[kCell] = {};
 #pragma unroll
       for (int i = 0; i < kCell; ++i) {
         float value = 0.0f;
@@ -215,7 +218,11 @@ struct CellKernel {
         }
         value *= rows.beta.get(i);
 #pragma unroll
-        for (int j = 0; j < i; ++j) value -= a.get(i * (kCell + 1) + j) * x[j];
+        for (int j = 0; j < i; j += 4) {  // a is zero from its diagonal on, and so is x
+          const Vec<float, 4> factors = a.load<4>(i * kSolvePitch + j);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) value -= factors.v[e] * x[j + e];
+        }
         x[i] = value;
         if (is_v)
           out.u.put(i * out.v_pad + c, value);

@@ -56,13 +56,19 @@ void attention(const Context& context, const Attention& args);          // atten
 void attention_decode(const Context& context, const Attention& args);   // attention_decode.cc
 void attention_prefill(const Context& context, const Attention& args);  // attention_prefill.cc
 
-// On matrix units; false, and nothing done, where there are none for this shape. attention_mma.cc or
-// attention_mma_none.cc.
+// On matrix units; false, and nothing done, where there are none for this shape. attention_mma.cc and
+// attention_decode_mma.cc or attention_mma_none.cc.
 bool attention_mma(const Context& context, const Attention& args);
+struct Partials;  // decode_segments.h
+bool attention_decode_mma(const Context& context, const Attention& args, const Partials& partials);
 
 void causal_conv(const Context& context, const CausalConv& args);  // conv.cc
 void gated_delta(const Context& context, const GatedDelta& args);  // gdn.cc
 void gdn_decode(const Context& context, const GatedDelta& args);   // gdn_decode.cc
 void gdn_prefill(const Context& context, const GatedDelta& args);  // gdn_prefill.cc
+
+// Prompt chunks on matrix units; false, and nothing done, where there are none for this shape. gdn_mma.cc or
+// gdn_mma_none.cc.
+bool gdn_mma(const Context& context, const GatedDelta& args);
 
 }  // namespace longspan::ops::device

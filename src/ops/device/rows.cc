@@ -24,7 +24,70 @@ struct GatherKernel {
   }
 };
 
-// Block: one row, kept in registers up to kHeld words a thread; longer rows are read twice.
+// y of one element, before its rounding.
+template <class T>
+DEVICE_FN float normed(float value, float scale, float weight, bool round_then_scale) {
+  return round_then_scale ? rounded<T>(value * scale) * weight : value * scale * (1.0f + weight);
+}
+
+// Block: one row in whole words, held in registers between the sum and the scaling.
+template <int kWave, class T>
+struct RmsNormWordsKernel {
+  static constexpr int kThreads = 256;
+  static constexpr int kHeld = 4;  // words a thread
+  static constexpr int64_t kMaxColumns = int64_t{kThreads} * kHeld * kVec<T>;
+  using Word = Vec<T, kVec<T>>;
+
+  Matrix<T> x;           // [num_rows, n], updated when delta is given
+  Matrix<T> delta;       // [num_rows, n] or empty
+  Global<float> weight;  // [n]
+  Matrix<T> out;         // [num_rows, n]
+  int64_t n;
+  float eps;
+  bool round_then_scale;
+
+  DEVICE_FN void operator()() const {
+    SharedPool pool;
+    const Shared<float> scratch = pool.take<float>(kThreads / kWave);
+    const int64_t row = block_idx().x;
+    const int words = static_cast<int>(n) / kVec<T>;
+    Word held[kHeld];
+    float squares = 0.0f;
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const int w = thread_idx() + h * kThreads;
+      if (w >= words) continue;
+      held[h] = x.row(row).template load<kVec<T>>(static_cast<int64_t>(w) * kVec<T>);
+      if (!delta.empty()) {
+        const Word added = delta.row(row).template load<kVec<T>>(static_cast<int64_t>(w) * kVec<T>);
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e)
+          held[h].v[e] = from_float<T>(to_float(held[h].v[e]) + to_float(added.v[e]));
+        x.row(row).template store<kVec<T>>(static_cast<int64_t>(w) * kVec<T>, held[h]);
+      }
+#pragma unroll
+      for (int e = 0; e < kVec<T>; ++e) squares += to_float(held[h].v[e]) * to_float(held[h].v[e]);
+    }
+    squares = block_sum<kWave, kThreads>(squares, scratch);
+    const float scale = 1.0f / sqrtf(squares / static_cast<float>(n) + eps);
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const int64_t w = thread_idx() + h * kThreads;
+      if (w >= words) continue;
+#pragma unroll
+      for (int e = 0; e < kVec<T>; e += 4) {
+        const Vec<float, 4> weights = weight.load<4>(w * kVec<T> + e);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          held[h].v[e + i] =
+              from_float<T>(normed<T>(to_float(held[h].v[e + i]), scale, weights.v[i], round_then_scale));
+      }
+      out.row(row).template store<kVec<T>>(w * kVec<T>, held[h]);
+    }
+  }
+};
+
+// Block: one row of any width and alignment, read twice.
 template <int kWave, class T>
 struct RmsNormKernel {
   static constexpr int kThreads = 256;
@@ -54,14 +117,36 @@ struct RmsNormKernel {
     squares = block_sum<kWave, kThreads>(squares, scratch);
     const float scale = 1.0f / sqrtf(squares / static_cast<float>(n) + eps);
     for (int64_t j = thread_idx(); j < n; j += kThreads) {  // each thread reads what it wrote
-      const float w = weight.get(j);
-      const float value = xs.at(j) * scale;
-      ys.set(j, round_then_scale ? rounded<T>(value) * w : value * (1.0f + w));
+      ys.set(j, normed<T>(xs.at(j), scale, weight.get(j), round_then_scale));
     }
   }
 };
 
-// out = rnd(silu(gate) * up). Threads over all elements of a row; grid y = row.
+// out = rnd(silu(gate) * up). Thread: one word of a row.
+template <class T>
+struct SwiGluWordsKernel {
+  static constexpr int kThreads = 256;
+  using Word = Vec<T, kVec<T>>;
+  Matrix<T> gate_up;  // [num_rows, 2 n]
+  Matrix<T> out;      // [num_rows, n]
+  int64_t n;
+
+  DEVICE_FN void operator()() const {
+    const int64_t j = (static_cast<int64_t>(block_idx().y) * kThreads + thread_idx()) * kVec<T>;
+    if (j >= n) return;
+    const int64_t row = block_idx().x;
+    Word gates = gate_up.row(row).template load<kVec<T>>(j);
+    const Word ups = gate_up.row(row).template load<kVec<T>>(n + j);
+#pragma unroll
+    for (int e = 0; e < kVec<T>; ++e) {
+      const float gate = to_float(gates.v[e]);
+      gates.v[e] = from_float<T>(gate / (1.0f + expf(-gate)) * to_float(ups.v[e]));
+    }
+    out.row(row).template store<kVec<T>>(j, gates);
+  }
+};
+
+// The same of any width and alignment. Thread: one element.
 template <class T>
 struct SwiGluKernel {
   static constexpr int kThreads = 256;
@@ -100,6 +185,23 @@ void gather(const Context& context, const char* name, const TensorView& x, const
   gather_words<uint16_t>(context, name, x, rows, out);
 }
 
+template <class Kernel, class T>
+void launch_norm(const Context& context, int wave, const RmsNorm& args) {
+  const bool add = !args.delta.empty();
+  launch(context.device,
+         {.name = add ? "add_rms_norm" : "rms_norm",
+          .grid = {static_cast<int>(args.x.dim(0))},
+          .shared_bytes = shared_bytes<float>(Kernel::kThreads / wave),
+          .bytes = (add ? 4.0 : 2.0) * static_cast<double>(args.x.size_bytes())},
+         Kernel{.x = matrix<T>(args.x),
+                .delta = add ? matrix<T>(args.delta) : Matrix<T>{},
+                .weight = global<float>(args.weight),
+                .out = matrix<T>(args.out),
+                .n = args.x.dim(1),
+                .eps = args.eps,
+                .round_then_scale = args.kind == NormKind::kRoundThenScale});
+}
+
 }  // namespace
 
 void embed(const Context& context, const Embed& args) {
@@ -114,34 +216,33 @@ void gather_rows(const Context& context, const GatherRows& args) {
 }
 
 void rms_norm(const Context& context, const RmsNorm& args) {
+  const bool words =
+      takes_words(args.x) && takes_words(args.delta) && takes_words(args.out) && takes_words(args.weight);
   dispatch_element(args.x.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
-      using Kernel = RmsNormKernel<kWave, T>;
-      const bool add = !args.delta.empty();
-      launch(context.device,
-             {.name = add ? "add_rms_norm" : "rms_norm",
-              .grid = {static_cast<int>(args.x.dim(0))},
-              .shared_bytes = shared_bytes<float>(Kernel::kThreads / kWave),
-              .bytes = (add ? 4.0 : 2.0) * static_cast<double>(args.x.size_bytes())},
-             Kernel{.x = matrix<T>(args.x),
-                    .delta = add ? matrix<T>(args.delta) : Matrix<T>{},
-                    .weight = global<float>(args.weight),
-                    .out = matrix<T>(args.out),
-                    .n = args.x.dim(1),
-                    .eps = args.eps,
-                    .round_then_scale = args.kind == NormKind::kRoundThenScale});
+      if (words && args.x.dim(1) <= RmsNormWordsKernel<kWave, T>::kMaxColumns)
+        launch_norm<RmsNormWordsKernel<kWave, T>, T>(context, kWave, args);
+      else
+        launch_norm<RmsNormKernel<kWave, T>, T>(context, kWave, args);
     });
   });
 }
 
 void swiglu(const Context& context, const SwiGlu& args) {
+  const bool words = takes_words(args.gate_up) && takes_words(args.out);
   dispatch_element(args.out.dtype, [&]<class T>() {
-    using Kernel = SwiGluKernel<T>;
-    launch(context.device,
-           {.name = "swiglu",
-            .grid = {static_cast<int>(args.out.dim(0)), ceil_div(args.out.dim(1), Kernel::kThreads)},
-            .bytes = 3.0 * static_cast<double>(args.out.size_bytes())},
-           Kernel{.gate_up = matrix<T>(args.gate_up), .out = matrix<T>(args.out), .n = args.out.dim(1)});
+    const auto run = [&]<class Kernel>(int64_t elements) {
+      launch(context.device,
+             {.name = "swiglu",
+              .grid = {static_cast<int>(args.out.dim(0)),
+                       ceil_div(args.out.dim(1), Kernel::kThreads * elements)},
+              .bytes = 3.0 * static_cast<double>(args.out.size_bytes())},
+             Kernel{.gate_up = matrix<T>(args.gate_up), .out = matrix<T>(args.out), .n = args.out.dim(1)});
+    };
+    if (words)
+      run.template operator()<SwiGluWordsKernel<T>>(kVec<T>);
+    else
+      run.template operator()<SwiGluKernel<T>>(1);
   });
 }
 

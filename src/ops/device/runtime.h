@@ -11,6 +11,7 @@
 namespace longspan::ops::device {
 
 struct DeviceInfo {
+  int index = 0;
   std::string name;         // "NVIDIA H200"
   std::string arch;         // "sm_90", "gfx936", "wave32" (emulator)
   int wave = 32;            // lanes

@@ -16,6 +16,14 @@ void check(const char* what, api::Error error) {
 
 void release(void* pointer, size_t) { (void)api::free(pointer); }
 
+// The runtime's current device is a thread's own; the engine's thread is not the one that made the device.
+void enter(int index) {
+  thread_local int current = -1;
+  if (current == index) return;
+  check("choosing a device", api::set_device(index));
+  current = index;
+}
+
 }  // namespace
 
 struct Device::Impl {
@@ -33,11 +41,12 @@ Device::Device(int index) {
   check("counting devices", api::num_devices(&count));
   if (index < 0 || index >= count)
     fail(ErrorKind::kEnvironment, "{}: got device {}, need 0 .. {}", api::kName, index, count - 1);
-  check("choosing a device", api::set_device(index));
+  enter(index);
   api::Properties properties;
   check("properties", api::properties(&properties, index));
   char arch[256];
-  info_ = {.name = properties.name,
+  info_ = {.index = index,
+           .name = properties.name,
            .arch = api::arch_text(properties, arch),
            .wave = properties.warpSize,
            .num_units = properties.multiProcessorCount,
@@ -55,6 +64,7 @@ Device::~Device() {
 }
 
 size_t Device::free_bytes() const {
+  enter(info_.index);
   size_t free = 0, total = 0;
   check("free memory", api::memory(&free, &total));
   return free;
@@ -63,6 +73,7 @@ size_t Device::free_bytes() const {
 Buffer Device::allocate(DType dtype, Shape shape) const {
   const size_t bytes = static_cast<size_t>(shape.num_elements()) * dtype_size(dtype);
   void* data = nullptr;
+  enter(info_.index);
   if (api::allocate(&data, std::max<size_t>(bytes, 1)) != api::kSuccess) {
     (void)api::last_error();  // it is told here; the next launch is not to blame
     fail(ErrorKind::kExhausted, "{}: out of memory: asked for {}, {} free", api::kName, format_bytes(bytes),
@@ -118,6 +129,7 @@ std::vector<KernelTime> Device::finish_profile() {
 }
 
 void Device::before_launch() {
+  enter(info_.index);
   if (impl_ == nullptr) return;
   check("event", api::make_event(&impl_->begin));
   check("event", api::record(impl_->begin, static_cast<api::Stream>(stream_)));

@@ -63,6 +63,20 @@ DEVICE_FN void wave_sync() {
 #endif
 }
 
+// For kernels with kOverlaps, which start while the kernel before them still runs, where the card can do that
+// (sm_90). Nothing that earlier kernels write may be read, and nothing written, before await_previous(): it
+// returns when all of them are done. release_next() lets the next kernel start, and may come first.
+DEVICE_FN void await_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEVICE_FN void release_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // value of lane (lane ^ mask) and of lane `from`; all lanes of the wave take part, `width` of them form a
 // group.
 template <class T>
@@ -315,6 +329,35 @@ inline size_t max_shared_bytes(const Properties& properties) {
 }
 }  // namespace api
 
+#if defined(__CUDACC__)
+// Whether the current device lets a kernel begin before the one in front of it ends. One answer for all
+// devices of a process: cards of one machine are alike.
+inline bool can_overlap() {
+  static const bool can = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           major >= 9;
+  }();
+  return can;
+}
+
+template <class Kernel>
+api::Error start_overlapping(const Kernel& kernel, dim3 blocks, size_t shared_bytes, void* stream) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(Kernel::kThreads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<api::Stream>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, run_kernel<Kernel>, kernel);
+}
+#endif
+
 // Puts one kernel into the stream.
 template <class Kernel>
 api::Error start_kernel(const Kernel& kernel, const char*, Grid grid, int, size_t shared_bytes,
@@ -327,6 +370,10 @@ api::Error start_kernel(const Kernel& kernel, const char*, Grid grid, int, size_
   }
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                     static_cast<unsigned>(grid.z));
+#if defined(__CUDACC__)
+  if constexpr (requires { Kernel::kOverlaps; })
+    if (can_overlap()) return start_overlapping(kernel, blocks, shared_bytes, stream);
+#endif
   run_kernel<Kernel><<<blocks, Kernel::kThreads, shared_bytes, static_cast<api::Stream>(stream)>>>(kernel);
   return api::last_error();
 }

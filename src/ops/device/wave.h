@@ -35,4 +35,18 @@ DEVICE_FN float block_sum(float value, Shared<float> scratch) {
   return total;
 }
 
+// The maximum in the same way.
+template <int kWave, int kThreads>
+DEVICE_FN float block_max(float value, Shared<float> scratch) {
+  static_assert(kThreads % kWave == 0);
+  value = Wave<kWave>::max(value);
+  if constexpr (kThreads == kWave) return value;
+  if (Wave<kWave>::lane() == 0) scratch.put(Wave<kWave>::index(), value);
+  block_sync();
+  float max = value;
+#pragma unroll
+  for (int i = 0; i < kThreads / kWave; ++i) max = fmaxf(max, scratch.get(i));
+  return max;
+}
+
 }  // namespace longspan::ops::device
