@@ -269,6 +269,17 @@ class Operation(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 200)
             connection.close()
 
+    def test_a_late_answer_ends_with_an_error_that_nobody_repeats(self):
+        with Server("--request-timeout-seconds", 1, binary="longspan_mock", env=mock_env(tokens_per_second=20)) as server:
+            whole = server.post(CHAT, endless())
+            self.assertEqual((whole.status, whole.error["code"]), (408, "request_timeout"))
+            self.assertEqual(whole.headers["x-should-retry"], "false")
+            streamed = server.post(CHAT, endless(stream=True))
+            self.assertEqual(streamed.events[-2]["error"]["code"], "request_timeout")
+            self.assertGreater(len(streamed.events), 5, "what was there in time was sent")
+            self.assertEqual(server.post(CHAT, says("Hi", max_tokens=4)).status, 200)
+            server.wait_until_idle()
+
     def test_T82_the_key_and_the_texts_are_in_no_log(self):
         key, secret = "sk-very-secret-key-4711", "xyzzy-plugh-text"
         with Server("--api-key", key, binary="longspan_mock", env=mock_env(stop_after=5)) as server:
