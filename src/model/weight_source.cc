@@ -172,7 +172,7 @@ void WeightSource::done(const Fetched& fetched) {
 
 WeightSource::Fetched WeightSource::fetch_linear(const LinearPart& part, Index in_features) {
   if (store_ != nullptr) {
-    const io::LinearLayout layout = io::find_linear(*store_, quantisation_, full_name(module_of(part.name)));
+    const io::LinearLayout layout = io::find_linear(*store_, quantisation_, module_of(full_name(part.name)));
     if (layout.form != io::LinearForm::kDense) return fetch_quantised(part, in_features, layout);
   }
   const TensorView view = fetch(part.name, {part.out_features, in_features}, Init::kLinear);
