@@ -105,7 +105,7 @@ TEST(JsonSchema, AdditionalPropertiesComeLastUnderOtherNames) {
                            "additionalProperties": {"type": "integer"}})";
   check({schema,
          {R"({"name":""})", R"({"name":"","x":1,"names":2,"na":3,"":4})", R"({"name":"","é":1})",
-          R"({"name":"","n\u0061me":"")"[0] ? R"({"name":"","x\n":1})" : ""},
+          R"({"name":"","x\n":1})"},
          {R"({"x":1,"name":""})", R"({"name":"","name":1})", R"({"name":"","x":"1"})",
           R"({"name":"","n\u0061me":1})", "{\"name\":\"\",\"nam\xC3\xA9\":1}"}});
   check({R"({"required": ["q"], "additionalProperties": {"type": "integer"}})",

@@ -42,11 +42,8 @@ TEST(ToolCallGrammar, TheFormOfTheTemplate) {
        {call("stop", {}), call("weather", {{"city", "Kyoto"}}),
         call("weather", {{"city", ""}, {"days", "3"}, {"unit", "C"}}),
         call("weather", {{"city", "a\n<b>\n"}, {"tags", R"(["x", "<y>"])"}, {"detail", "null"}}),
-        call("weather", {{"city", "x"},
-                         {"code", "ABC"},
-                         {"note", "<no"[0] == '<' ? "no\n" : ""},
-                         {"where", R"({"x": 1.5})"},
-                         {"mode", "a"}}),
+        call("weather",
+             {{"city", "x"}, {"code", "ABC"}, {"note", "no\n"}, {"where", R"({"x": 1.5})"}, {"mode", "a"}}),
         call("weather", {{"city", "x"}, {"mode", "null"}}), call("stop", {}) + "\n" + call("stop", {})})
     EXPECT_TRUE(matches(grammar, text)) << text;
   for (const std::string& text :
