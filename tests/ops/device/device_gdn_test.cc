@@ -146,6 +146,57 @@ TEST(DeviceGatedDelta, SurvivesExtremeDecays) {
                                             .a_log = e.a_log});
 }
 
+// bf16 heads of 128 x 128 take matrix units where there are some.
+constexpr Index kMatrixDim = 128;
+
+TEST(DeviceGatedDelta, AgreesAtEveryLengthOnMatrixUnits) {
+  for (StagedBackend* device : devices())
+    for (const Index length : {1, 2, 16, 17, 33, 63, 64, 65, 200})
+      expect_delta_like_reference(*device, {.dtype = DType::kBF16,
+                                            .num_k_heads = 1,
+                                            .k_dim = kMatrixDim,
+                                            .v_dim = kMatrixDim,
+                                            .seqs = {{0, length}}});
+}
+
+TEST(DeviceGatedDelta, MapsHeadsAndMixesSequencesOnMatrixUnits) {
+  for (StagedBackend* device : devices())
+    expect_delta_like_reference(
+        *device, {.dtype = DType::kBF16,
+                  .heads_per_key = 3,
+                  .k_dim = kMatrixDim,
+                  .v_dim = kMatrixDim,
+                  .seqs = {{700, 1}, {0, 1}, {63, 1}, {0, 130}, {64, 64}, {100, 29}, {37, 100}, {0, 1}},
+                  .num_decode_seqs = 3,
+                  .padding = 8});
+}
+
+TEST(DeviceGatedDelta, WorksThroughManyCellsOnMatrixUnits) {
+  for (StagedBackend* device : devices())
+    expect_delta_like_reference(*device, {.dtype = DType::kBF16,
+                                          .num_k_heads = 1,
+                                          .k_dim = kMatrixDim,
+                                          .v_dim = kMatrixDim,
+                                          .seqs = {{3, 1500}, {0, 100}, {10, 900}}});
+}
+
+TEST(DeviceGatedDelta, SurvivesExtremeDecaysOnMatrixUnits) {
+  struct Extreme {
+    float a_mean, a_spread, a_log;
+  };
+  for (StagedBackend* device : devices())
+    for (const Extreme e : {Extreme{20, 8, 0.3f}, Extreme{90, 1, 3}, Extreme{-90, 1, -3}})
+      expect_delta_like_reference(*device, {.dtype = DType::kBF16,
+                                            .num_k_heads = 1,
+                                            .k_dim = kMatrixDim,
+                                            .v_dim = kMatrixDim,
+                                            .seqs = {{77, 1}, {0, 150}, {20, 90}},
+                                            .num_decode_seqs = 1,
+                                            .a_mean = e.a_mean,
+                                            .a_spread = e.a_spread,
+                                            .a_log = e.a_log});
+}
+
 TEST(DeviceGatedDelta, KeepsSmallDifferencesOfLargeDecays) {
   for (StagedBackend* device : devices()) {
     GdnCase c({.k_dim = 64, .v_dim = 64, .seqs = {{0, 128}}});
@@ -175,47 +226,63 @@ GdnResult in_steps(Backend& device, const GdnCase& c, const std::vector<Index>& 
   return result;
 }
 
+void expect_bits_independent_of_steps(StagedBackend& device, Index dim) {
+  const GdnCase c({.dtype = DType::kBF16,
+                   .num_k_heads = 1,
+                   .heads_per_key = 2,
+                   .k_dim = dim,
+                   .v_dim = dim,
+                   .seqs = {{0, 333}}});
+  const GdnResult whole = in_steps(device, c, {333});
+  for (const std::vector<Index>& steps :
+       {std::vector<Index>{64, 64, 64, 64, 64, 13}, {128, 205}, {256, 64, 13}}) {
+    const GdnResult got = in_steps(device, c, steps);
+    EXPECT_EQ(got.out, whole.out);
+    EXPECT_EQ(got.states.memory(), whole.states.memory());
+  }
+  const GdnResult tail = in_steps(device, c, {37, 296});  // back on the grid after an odd tail
+  EXPECT_EQ(in_steps(device, c, {37, 27, 64, 205}).out, tail.out);
+}
+
 TEST(DeviceGatedDelta, BitsDoNotDependOnSteps) {
-  for (StagedBackend* device : devices()) {
-    const GdnCase c({.dtype = DType::kBF16, .heads_per_key = 2, .seqs = {{0, 333}}});
-    const GdnResult whole = in_steps(*device, c, {333});
-    for (const std::vector<Index>& steps :
-         {std::vector<Index>{64, 64, 64, 64, 64, 13}, {128, 205}, {256, 64, 13}}) {
-      const GdnResult got = in_steps(*device, c, steps);
-      EXPECT_EQ(got.out, whole.out);
-      EXPECT_EQ(got.states.memory(), whole.states.memory());
-    }
-    const GdnResult tail = in_steps(*device, c, {37, 296});  // back on the grid after an odd tail
-    EXPECT_EQ(in_steps(*device, c, {37, 27, 64, 205}).out, tail.out);
+  for (StagedBackend* device : devices())
+    for (const Index dim : {Index{32}, kMatrixDim}) expect_bits_independent_of_steps(*device, dim);
+}
+
+void expect_bits_independent_of_batch_mates(StagedBackend& device, GdnShape shape) {
+  shape.seqs = {{40, 1}, {3, 1}, {0, 100}, {64, 70}};
+  shape.num_decode_seqs = 2;
+  const GdnCase batch(shape);
+  const GdnResult together = run_delta(device, batch);
+  Index first_row = 0;
+  for (Index seq_idx = 0; seq_idx < 4; ++seq_idx) {
+    const Index count = shape.seqs[static_cast<size_t>(seq_idx)].num_rows;
+    StatePool states(batch.pool);
+    const TestTensor out = like(batch.out, shape);
+    GatedDelta args = batch.gated_delta(states, out.view());
+    for (TensorView* view : {&args.q, &args.k, &args.v, &args.z, &args.a, &args.b, &args.out})
+      *view = view->rows(first_row, count);
+    const TestTensor starts = ints({0, static_cast<int32_t>(count)});
+    args.seqs = {starts.view(), batch.seq_lens.view().rows(seq_idx, 1), 1, seq_idx < 2 ? 1 : 0};
+    args.state_pages = batch.state_pages.view().rows(seq_idx, 1);
+    device.gated_delta(args);
+    const Index row = args.out.dim(1) * args.out.dim(2);
+    const std::vector<float> alone = out.values();
+    EXPECT_TRUE(std::equal(alone.begin() + first_row * row, alone.begin() + (first_row + count) * row,
+                           together.out.begin() + first_row * row));
+    EXPECT_EQ(states.page_bytes(batch.page_of(seq_idx)), together.states.page_bytes(batch.page_of(seq_idx)));
+    first_row += count;
   }
 }
 
 TEST(DeviceGatedDelta, BitsDoNotDependOnBatchMates) {
   for (StagedBackend* device : devices()) {
-    const GdnShape shape{
-        .heads_per_key = 2, .seqs = {{40, 1}, {3, 1}, {0, 100}, {64, 70}}, .num_decode_seqs = 2};
-    const GdnCase batch(shape);
-    const GdnResult together = run_delta(*device, batch);
-    Index first_row = 0;
-    for (Index seq_idx = 0; seq_idx < 4; ++seq_idx) {
-      const Index count = shape.seqs[static_cast<size_t>(seq_idx)].num_rows;
-      StatePool states(batch.pool);
-      const TestTensor out = like(batch.out, shape);
-      GatedDelta args = batch.gated_delta(states, out.view());
-      for (TensorView* view : {&args.q, &args.k, &args.v, &args.z, &args.a, &args.b, &args.out})
-        *view = view->rows(first_row, count);
-      const TestTensor starts = ints({0, static_cast<int32_t>(count)});
-      args.seqs = {starts.view(), batch.seq_lens.view().rows(seq_idx, 1), 1, seq_idx < 2 ? 1 : 0};
-      args.state_pages = batch.state_pages.view().rows(seq_idx, 1);
-      device->gated_delta(args);
-      const Index row = args.out.dim(1) * args.out.dim(2);
-      const std::vector<float> alone = out.values();
-      EXPECT_TRUE(std::equal(alone.begin() + first_row * row, alone.begin() + (first_row + count) * row,
-                             together.out.begin() + first_row * row));
-      EXPECT_EQ(states.page_bytes(batch.page_of(seq_idx)),
-                together.states.page_bytes(batch.page_of(seq_idx)));
-      first_row += count;
-    }
+    expect_bits_independent_of_batch_mates(*device, {.heads_per_key = 2});
+    expect_bits_independent_of_batch_mates(*device, {.dtype = DType::kBF16,
+                                                     .num_k_heads = 1,
+                                                     .heads_per_key = 2,
+                                                     .k_dim = kMatrixDim,
+                                                     .v_dim = kMatrixDim});
   }
 }
 
@@ -227,6 +294,19 @@ TEST(DeviceGatedDelta, CheckpointIsTheStateOfARunStoppedThere) {
     c.checkpoints.clear();
     EXPECT_EQ(result.states.s_values(0), in_steps(*device, c, {128}).states.s_values(c.page_of(0)));
     EXPECT_EQ(result.states.s_values(1), in_steps(*device, c, {256}).states.s_values(c.page_of(0)));
+
+    GdnCase matrix({.dtype = DType::kBF16,
+                    .num_k_heads = 1,
+                    .k_dim = kMatrixDim,
+                    .v_dim = kMatrixDim,
+                    .seqs = {{0, 150}}});
+    matrix.checkpoints = {{0, 64, 0}, {0, 128, 1}};
+    const GdnResult on_matrix_units = run_delta(*device, matrix);
+    matrix.checkpoints.clear();
+    EXPECT_EQ(on_matrix_units.states.s_values(0),
+              in_steps(*device, matrix, {64}).states.s_values(matrix.page_of(0)));
+    EXPECT_EQ(on_matrix_units.states.s_values(1),
+              in_steps(*device, matrix, {128}).states.s_values(matrix.page_of(0)));
 
     GdnCase decode({.seqs = {{63, 1}}, .num_decode_seqs = 1});
     decode.checkpoints = {{0, 64, 0}};
