@@ -174,10 +174,13 @@ TEST(AnswerForm, T22_required_and_named_calls_are_made) {
       EXPECT_EQ(said.content, "");
       ASSERT_EQ(said.calls.size(), 1u);
       EXPECT_EQ(said.finish, choice.is_string() ? "tool_calls" : "stop");
-      if (choice.is_object()) EXPECT_EQ(said.calls[0]["name"], "get_weather");
+      if (choice.is_object()) {
+        EXPECT_EQ(said.calls[0]["name"], "get_weather");
+      }
       const Json arguments = Json::parse(said.calls[0]["arguments"].get<std::string>());
-      if (said.calls[0]["name"] == "get_weather")
+      if (said.calls[0]["name"] == "get_weather") {
         EXPECT_TRUE(JsonValidator(kParameters).fits(arguments)) << arguments;
+      }
     }
 }
 
@@ -198,7 +201,9 @@ TEST(AnswerForm, a_call_comes_behind_the_reasoning) {
                      {{"tools", kTools}, {"tool_choice", "required"}, {"enable_thinking", true}}),
                  {{"temperature", 0}}));
   EXPECT_EQ(said.content, "");
-  if (said.finish != "length") EXPECT_GE(said.calls.size(), 1u);
+  if (said.finish != "length") {
+    EXPECT_GE(said.calls.size(), 1u);
+  }
 }
 
 TEST(AnswerForm, Anthropic_any_and_tool) {
