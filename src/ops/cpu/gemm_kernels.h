@@ -10,6 +10,9 @@
 
 namespace longspan::ops::cpu {
 
+struct CodePanel;  // quantized_kernels.h
+struct CodeRows;
+
 template <class T>
 using GemmFn = void (*)(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n,
                         Index k, Accumulate accumulate);
@@ -55,7 +58,11 @@ struct MatrixUnit {
   // packed <- a [m, k] as PackedProduct wants it: worth it from a few hundred columns on.
   void (*pack_rows)(const bf16* a, Index lda, Index m, Index k, bf16* packed) = nullptr;
   void (*multiply_packed)(const PackedProduct& args) = nullptr;
+  // multiply_panel for up to kCodePanels neighbours of one group size, a multiple of 32 as k is.
+  void (*multiply_codes)(const CodePanel* panels, Index num_panels, const CodeRows& rows, float* sums,
+                         Index ld_sums) = nullptr;
 };
+inline constexpr Index kCodePanels = 4;
 
 struct GemmKernels {
   std::string_view name;        // the value of LONGSPAN_CPU_ISA that asks for it
@@ -80,6 +87,10 @@ const std::vector<GemmKernels>& available_kernels();
 // The first available one, or the one LONGSPAN_CPU_ISA names (throws kInvalid for a name this machine does
 // not have). Fixed at the first call, which holds every Highway kernel of the process to vector_isa.
 const GemmKernels& chosen_kernels();
+
+// quantized_amx.cc; what the last member above points to.
+void multiply_codes_amx(const CodePanel* panels, Index num_panels, const CodeRows& rows, float* sums,
+                        Index ld_sums);
 
 // Null members where the build or the processor lacks the instructions.
 MatrixUnit amx();

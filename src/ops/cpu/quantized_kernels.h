@@ -27,6 +27,8 @@ void unpack_panel(const CodePanel& codes, float* panel);
 
 // Decode rows made ready for one group size. Groups are ceil(k / group_size).
 struct CodeRows {
+  const bf16* x;  // [m, ldx]
+  Index ldx;
   const float* values;  // [m, ld]: the rows, zero from k on
   const float* sums;    // [m, num_groups]: the sum of each group's values
   Index ld;             // a multiple of 16

@@ -111,6 +111,17 @@ class QuantizedWeight final : public PackedWeight {
     return room;
   }
 
+  // Panels from `panel` on that are multiplied like it, at most max_panels.
+  Index fused_panels(Index panel, Index max_panels, CodePanel* panels) const {
+    Index count = 0;
+    for (; count < max_panels; ++count) {
+      const Form* of = form(panel + count);
+      if (of == nullptr || !of->fused || of->group_size != form(panel)->group_size) break;
+      panels[count] = codes(panel + count);
+    }
+    return count;
+  }
+
   // Decode rows need their sums over each group, once a group size: fn(group_size, offset), offsets counting
   // groups up to num_row_sums().
   Index num_row_sums() const { return num_row_sums_; }
@@ -264,6 +275,15 @@ Index decode_block_cols(Index num_cols, Index num_threads) {
   return std::min(kMaxCols, round_up(num_blocks(num_cols, num_threads == 1 ? 1 : 8 * num_threads), kUnit));
 }
 
+// The way depends on the weight's shape and the machine alone.
+void multiply_fused(const CodePanel* panels, Index num_panels, const CodeRows& rows, float* sums,
+                    Index ld_sums) {
+  const auto on_tiles = chosen_kernels().matrix_unit.multiply_codes;
+  if (on_tiles != nullptr && panels[0].group_size % 32 == 0 && panels[0].k % 32 == 0)
+    return on_tiles(panels, num_panels, rows, sums, ld_sums);
+  for (Index i = 0; i < num_panels; ++i) multiply_panel(panels[i], rows, sums + i * kPanelCols, ld_sums);
+}
+
 // Sums [m, cols] of a block leave.
 void finish_block(const Product& product, Index first_col, Index cols, const float* sums, Index ld_sums) {
   const TypedKernels<bf16>& kernels = chosen_kernels().for_bf16;
@@ -339,21 +359,29 @@ Index multiply_codes(const Context& context, const Product& all, Index num_rows)
     auto* sums = reinterpret_cast<float*>(own + panel_bytes);
     const Index first_col = task * block_cols;
     const Index cols = std::min(block_cols, product.num_cols() - first_col);
-    for (Index col = 0; col < cols; col += kPanelCols) {
+    for (Index col = 0; col < cols;) {
       const Index panel = (first_col + col) / kPanelCols;
       const Form* form = weight.form(panel);
-      if (form != nullptr && form->fused)
-        multiply_panel(weight.codes(panel),
-                       {.values = shared,
+      Index num_panels = 1;
+      if (form != nullptr && form->fused) {
+        CodePanel panels[kCodePanels];
+        num_panels =
+            weight.fused_panels(panel, std::min(kCodePanels, num_blocks(cols - col, kPanelCols)), panels);
+        multiply_fused(panels, num_panels,
+                       {.x = product.x.as<bf16>(),
+                        .ldx = product.x.stride(0),
+                        .values = shared,
                         .sums = row_sums + m * form->row_sums_offset,
                         .ld = ld,
                         .num_groups = form->num_groups,
                         .m = m},
                        sums + col, block_cols);
-      else
+      } else {
         chosen_kernels().for_bf16.gemm(product.x.as<bf16>(), product.x.stride(0),
                                        weight.bf16_panel(panel, room), sums + col, block_cols, m, kPanelCols,
                                        weight.in_features, Accumulate::kNo);
+      }
+      col += num_panels * kPanelCols;
     }
     finish_block(product, first_col, cols, sums, block_cols);
   });

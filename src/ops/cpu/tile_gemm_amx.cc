@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cpu/amx_tiles.h"
 #include "ops/cpu/gemm_kernels.h"
 
 namespace longspan::ops::cpu {
@@ -28,15 +29,6 @@ constexpr Index kTileElems = 512;  // bf16 of one B tile: a step of one panel
 constexpr Index kTileBytes = 64;   // a tile row
 constexpr Index kBlockRows = kPackedRows;
 constexpr Index kRowStepElems = kBlockRows * kStep;
-
-// The 64 bytes LDTILECFG reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
 
 // Tiles 0 to 3 are C, 4 and 5 are A (upper, lower), 6 and 7 are B. With upper rows only, 0 to 2 are C, 4 is A
 // and 5 to 7 are B.
@@ -52,39 +44,7 @@ TileConfig tile_config(Index rows) {
   return config;
 }
 
-// The instructions. Written as assembly because the compilers' intrinsics want literal tile numbers and g++
-// 12's do not say that a tile load reads memory.
-inline void load_config(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config)); }
-inline void store_config(TileConfig& config) { asm volatile("sttilecfg %0" : "=m"(config)); }
-template <int tile>
-inline void zero_tile() {
-  asm volatile("tilezero %%tmm%c0" ::"i"(tile));
-}
-template <int tile>
-inline void load_tile(const void* from, Index stride_bytes) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride_bytes), "i"(tile) : "memory");
-}
-// The same, past the first-level cache: right for what is read once before the cache has turned over.
-template <int tile>
-inline void stream_tile(const void* from, Index stride_bytes) {
-  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride_bytes), "i"(tile) : "memory");
-}
-template <int tile>
-inline void store_tile(void* to, Index stride_bytes) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride_bytes), "i"(tile) : "memory");
-}
-template <int c, int a, int b>
-inline void multiply_add() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
-}
-
-// Loading a configuration takes 70 ns, reading it back 6: a thread keeps its tiles from call to call.
-void configure(Index rows) {
-  const TileConfig wanted = tile_config(rows);
-  TileConfig current;
-  store_config(current);
-  if (std::memcmp(&current, &wanted, sizeof(wanted)) != 0) load_config(wanted);
-}
+void configure(Index rows) { configure(tile_config(rows)); }
 
 // Steps of k of one row block of A, as tile loads see them.
 struct Span {
@@ -469,7 +429,10 @@ bool has_amx_bf16() {
 
 MatrixUnit amx() {
   if (!has_amx_bf16() || !request_tile_state()) return {};
-  return {.gemm = product, .pack_rows = pack_rows, .multiply_packed = multiply_packed};
+  return {.gemm = product,
+          .pack_rows = pack_rows,
+          .multiply_packed = multiply_packed,
+          .multiply_codes = multiply_codes_amx};
 }
 
 }  // namespace longspan::ops::cpu
