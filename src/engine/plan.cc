@@ -4,6 +4,8 @@
 
 #include "core/units.h"
 #include "engine/host_memory.h"
+#include "io/quantized_linear.h"
+#include "io/weight_layout.h"
 #include "ops/device/backend.h"
 #include "schedule/step_budget.h"
 
@@ -83,6 +85,15 @@ void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info
   if (info.page_plan.kv_dtype != info.dtype)
     fail(ErrorKind::kUnsupported, "kv_cache_dtype {}: the cpu device keeps K and V in {}",
          dtype_name(info.page_plan.kv_dtype), dtype_name(info.dtype));
+}
+
+// Of quantised weights only the tensors tell.
+size_t weight_bytes(const EngineOptions& options, const EngineInfo& info) {
+  if (info.config.quantization.quantised() && !options.random_seed && io::has_weights(options.model)) {
+    const io::TensorStore store(options.model);
+    return io::packed_weight_bytes(store, io::detect_weight_layout(store, info.config).text, info.dtype);
+  }
+  return model::estimate_weight_bytes(info.config, info.dtype);
 }
 
 // What the budget leaves beside weights and workspace; INT64_MAX in an explanation without a budget.
@@ -176,8 +187,7 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
   // Some directories carry the ids of a larger vocabulary; no row of logits has a place for those.
   std::erase_if(info.eos_ids, [&](int32_t id) { return id < 0 || id >= info.config.vocab_size; });
   std::tie(info.dtype, info.dtype_reason) = choose_dtype(options, info.config);
-  info.weight_bytes =
-      model::estimate_weight_bytes(info.config, info.dtype) / static_cast<size_t>(options.tensor_parallel);
+  info.weight_bytes = weight_bytes(options, info) / static_cast<size_t>(options.tensor_parallel);
   info.workspace_bytes = model::Model::workspace_bytes(info.config, info.dtype, step_limits(options));
   info.attention = {.dtype = info.dtype,
                     .head_dim = info.config.head_dim,

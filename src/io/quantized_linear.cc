@@ -288,6 +288,24 @@ LinearLayout find_linear(const TensorStore& store, const QuantConfig& config, co
   return Finder(store, config, module).find();
 }
 
+bool is_projection(std::string_view module) {
+  constexpr std::string_view kNames[] = {"q_proj",  "k_proj",    "v_proj",      "o_proj",    "gate_proj",
+                                         "up_proj", "down_proj", "in_proj_qkv", "in_proj_z", "out_proj"};
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  return std::find(std::begin(kNames), std::end(kNames), last) != std::end(kNames);
+}
+
+size_t packed_weight_bytes(const TensorStore& store, const std::vector<std::string>& tensors, DType dtype) {
+  size_t bytes = 0;
+  for (const std::string& name : tensors) {
+    const TensorInfo& info = store.info(name);
+    const bool dense = is_float(info.dtype) && name.ends_with(".weight");
+    bytes += dense ? static_cast<size_t>(info.num_elements()) * dtype_size(dtype)
+                   : static_cast<size_t>(info.size_bytes);
+  }
+  return bytes;
+}
+
 bool left_dense(const QuantConfig& config, const std::string& module) {
   return std::any_of(config.ignore.begin(), config.ignore.end(),
                      [&](const std::string& entry) { return names(config.method, entry, module); });
@@ -305,7 +323,7 @@ QuantSurvey survey_quantisation(const TensorStore& store, const QuantConfig& con
     const TensorInfo& info = store.info(name);
     const bool is_weight = suffix == "weight";
     if (is_mark(suffix) || (is_weight && !is_float(info.dtype))) modules.insert(module);
-    if (is_weight && module.ends_with("_proj") && is_float(info.dtype) && config.quantised() &&
+    if (is_weight && is_projection(module) && is_float(info.dtype) && config.quantised() &&
         !left_dense(config, module))
       survey.dense_against_config.push_back(module);
   }

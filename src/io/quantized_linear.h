@@ -19,7 +19,7 @@ enum class LinearForm : uint8_t {
   kGptq,    // .qweight i32 [K / 8, N], .qzeros i32 [G, N / 8], .scales [G, N], .g_idx i32 [K] or none
   kPacked,  // compressed-tensors: .weight_packed i32 [N, ceil(K / 8)], .weight_scale [N, G], .weight_shape
             // [2], .weight_zero_point i32 [ceil(N / 8), G] or none, .weight_g_idx i32 [K] or none
-  kFp8  // .weight e4m3 [N, K], .weight_scale_inv [ceil(N / rows), ceil(K / columns)], a multiplier
+  kFp8      // .weight e4m3 [N, K], .weight_scale_inv [ceil(N / rows), ceil(K / columns)], a multiplier
 };
 std::string_view to_string(LinearForm form);  // "dense", "awq", "gptq", "compressed-tensors", "fp8"
 
@@ -53,10 +53,17 @@ struct QuantSurvey {
   std::string describe() const;
 };
 
+// The layers that are quantised where a model is: q_proj, in_proj_qkv, down_proj, ...; not embeddings,
+// lm_head or the narrow in_proj_a and in_proj_b.
+bool is_projection(std::string_view module);
+
 // Throws as find_linear does, for the first layer it cannot read. A config of a method this build does not
 // know, or without a tensor that bears it out, is an error only when such tensors exist.
 QuantSurvey survey_quantisation(const TensorStore& store, const QuantConfig& config,
                                 const std::vector<std::string>& tensors);
+
+// Bytes of these tensors in memory: codes as they are stored, floats in `dtype`.
+size_t packed_weight_bytes(const TensorStore& store, const std::vector<std::string>& tensors, DType dtype);
 
 // What the config says of a module: named in modules_to_not_convert, ignore, dynamic or extra_config.
 bool left_dense(const QuantConfig& config, const std::string& module);

@@ -275,7 +275,9 @@ std::string header_text(std::span<const NamedTensor* const> order,
     const uint64_t end = offset + tensor->view.size_bytes();
     header[tensor->name] = {
         {"dtype", wire_name(tensor->view.dtype)},
-        {"shape", std::vector<Index>(shape.dims.begin(), shape.dims.begin() + shape.rank)},
+        {"shape", tensor->dims.empty()
+                      ? std::vector<Index>(shape.dims.begin(), shape.dims.begin() + shape.rank)
+                      : tensor->dims},
         {"data_offsets", {offset, end}}};
     offset = end;
   }

@@ -95,6 +95,8 @@ class SafetensorsFile final {
 struct NamedTensor {
   std::string name;
   TensorView view;  // dense
+  std::vector<Index> dims =
+      {};  // what the header says where the view's shape cannot (more than four); else empty
 };
 
 // Writes a file (a temporary one first, then renamed). Every tensor is aligned to 8 bytes or its element

@@ -36,6 +36,12 @@ WeightMap read_weight_map(const std::filesystem::path& index_path) {
 
 }  // namespace
 
+bool has_weights(const std::filesystem::path& path) {
+  std::error_code status;
+  return std::filesystem::exists(path / kSingleFile, status) ||
+         std::filesystem::exists(path / kIndexFile, status);
+}
+
 TensorStore::TensorStore(const std::filesystem::path& path) {
   std::error_code status;
   if (!std::filesystem::exists(path, status)) fail(ErrorKind::kNotFound, "{}: no such model", path.string());

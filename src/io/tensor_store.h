@@ -11,6 +11,9 @@
 
 namespace longspan::io {
 
+// Whether a directory has weights at all: model.safetensors or an index.
+bool has_weights(const std::filesystem::path& path);
+
 // Movable; views live as long as the store. Thread-safe for readers.
 //
 // With model.safetensors.index.json the index decides: every file of its weight_map is opened, a missing file

@@ -58,15 +58,17 @@ TEST_P(Fixture, LogitsAndGreedyIdsMatch) {
         want.prompt.size() > 10000 ? param.limits.relative_l2_long : param.limits.relative_l2;
     EXPECT_LE(error, limit) << "prompt " << i << " of " << want.prompt.size() << " tokens";
     const int at = first_difference(got.ids, want.greedy_ids);
-    if (at >= 0 && param.limits.gap >= 0)
+    if (at >= 0 && param.limits.gap >= 0) {
       EXPECT_LE(want.greedy_gap[static_cast<size_t>(at)], param.limits.gap)
           << "prompt " << i << ", token " << at;
+    }
     std::printf("  prompt %2d  %6zu tokens  relative L2 %.2e  first different id %d\n", i, want.prompt.size(),
                 error, at);
   }
 }
 
 constexpr Limits kExact{1e-4, 3e-4, 1e-3};
+constexpr Limits kQuantisedBf16{5e-2, 5e-2, 0.25};
 
 INSTANTIATE_TEST_SUITE_P(Float32, Fixture,
                          ::testing::Values(FixtureCase{"hybrid_r3_tied", DType::kF32, kExact},
@@ -90,6 +92,21 @@ INSTANTIATE_TEST_SUITE_P(
                       FixtureCase{"dense_qwen2_bias", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}},
                       FixtureCase{"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}}),
     case_name);
+
+INSTANTIATE_TEST_SUITE_P(Quantised, Fixture,
+                         ::testing::Values(FixtureCase{"quant_awq_g128", DType::kF32, kExact},
+                                           FixtureCase{"quant_gptq_g128_sym", DType::kF32, kExact},
+                                           FixtureCase{"quant_ct_g128_sym", DType::kF32, kExact},
+                                           FixtureCase{"quant_ct_g32_asym", DType::kF32, kExact},
+                                           FixtureCase{"quant_fp8_block128", DType::kF32, kExact},
+                                           FixtureCase{"quant_awq_g128", DType::kBF16, kQuantisedBf16},
+                                           FixtureCase{"quant_gptq_g128_sym", DType::kBF16, kQuantisedBf16},
+                                           FixtureCase{"quant_ct_g128_sym", DType::kBF16, kQuantisedBf16},
+                                           FixtureCase{"quant_ct_g32_asym", DType::kBF16, kQuantisedBf16},
+                                           FixtureCase{"quant_fp8_block128", DType::kBF16, kQuantisedBf16},
+                                           FixtureCase{"quant_awq_g128", DType::kF32, kExact,
+                                                       engine::DeviceKind::kReference, 70}),
+                         case_name);
 
 // The oracle itself, on the short prompts.
 INSTANTIATE_TEST_SUITE_P(
