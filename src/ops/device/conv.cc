@@ -1,4 +1,4 @@
-// Depthwise causal convolution with SiLU, and the inputs it leaves for the next step.
+// Depthwise causal convolution with SiLU, and the inputs it leaves for the next step: prompt chunks.
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/paged_kv.h"
@@ -33,12 +33,13 @@ struct ConvKernel {
   StatePages<T> state;
   Global<int32_t> state_pages;  // [num_seqs]
   SeqTable seqs;
+  int first_seq;  // behind the decode rows, one token each
 
   DEVICE_FN void operator()() const {
     const int c = block_idx().y * kThreads + thread_idx();
     if (c >= state.channels) return;
-    const int row = block_idx().x;
-    int seq_idx = 0;
+    const int row = first_seq + block_idx().x;
+    int seq_idx = first_seq;
     while (row >= seqs.query_start_loc.get(seq_idx + 1)) ++seq_idx;
     const Span span = seqs.span(seq_idx);
     const ConvInput<T> input{x, state.history(state_pages.get(seq_idx)), span, state.kernel, state.channels};
@@ -58,19 +59,21 @@ struct ConvStateKernel {
   Matrix<T> x;
   StatePages<T> state;
   Global<int32_t> state_pages;    // [num_seqs]
-  Global<StateCheckpoint> items;  // or empty: block y writes sequence y's own page, after all of its tokens
+  Global<StateCheckpoint> items;  // or empty: block y writes its sequence's own page, after all of its tokens
   SeqTable seqs;
+  int first_seq;  // behind the decode rows
 
   DEVICE_FN void operator()() const {
     const int c = block_idx().x * kThreads + thread_idx();
     if (c >= state.channels) return;
-    int seq_idx = block_idx().y;
+    int seq_idx = first_seq + block_idx().y;
     int page = -1, num_tokens = -1;
     if (!items.empty()) {
       const Global<int32_t> item{reinterpret_cast<int32_t*>(items.data + block_idx().y)};
       seq_idx = item.get(0);
       num_tokens = item.get(1);
       page = item.get(2);
+      if (seq_idx < first_seq) return;
     }
     const Span span = seqs.span(seq_idx);
     const int own_page = state_pages.get(seq_idx);
@@ -89,23 +92,29 @@ struct ConvStateKernel {
 }  // namespace
 
 void causal_conv(const Context& context, const CausalConv& args) {
+  const int first_seq = static_cast<int>(args.seqs.num_decode_seqs);
+  const int num_seqs = static_cast<int>(args.seqs.num_seqs) - first_seq;
+  if (first_seq > 0) conv_decode(context, args);
+  if (num_seqs == 0) return;
   dispatch_element(args.x.dtype, [&]<class T>() {
     const StatePages<T> state = state_pages<T>(args.state);
     const int blocks = ceil_div(state.channels, 256);
     launch(context.device,
            {.name = "causal_conv",
-            .grid = {static_cast<int>(args.x.dim(0)), blocks},
+            .grid = {static_cast<int>(args.x.dim(0)) - first_seq, blocks},
             .bytes = 2.0 * static_cast<double>(args.x.size_bytes())},
            ConvKernel<T>{.x = matrix<T>(args.x),
                          .weight = global<float>(args.weight),
                          .out = matrix<T>(args.out),
                          .state = state,
                          .state_pages = global<int32_t>(args.state_pages),
-                         .seqs = seq_table(args.seqs)});
+                         .seqs = seq_table(args.seqs),
+                         .first_seq = first_seq});
     ConvStateKernel<T> kernel{.x = matrix<T>(args.x),
                               .state = state,
                               .state_pages = global<int32_t>(args.state_pages),
-                              .seqs = seq_table(args.seqs)};
+                              .seqs = seq_table(args.seqs),
+                              .first_seq = first_seq};
     // Checkpoints first: they may need the history that the sequence's own page loses.
     if (!args.checkpoints.empty()) {
       kernel.items = upload_checkpoints(context, args.checkpoints);
@@ -114,8 +123,7 @@ void causal_conv(const Context& context, const CausalConv& args) {
              kernel);
       kernel.items = {};
     }
-    launch(context.device, {.name = "conv_state", .grid = {blocks, static_cast<int>(args.seqs.num_seqs)}},
-           kernel);
+    launch(context.device, {.name = "conv_state", .grid = {blocks, num_seqs}}, kernel);
   });
 }
 

@@ -155,6 +155,7 @@ inline void block_sync(const Site& where = Site::current()) { emulator::barrier(
 inline void wave_sync(const Site& where = Site::current()) { emulator::wave_barrier(where); }
 inline void await_previous() {}  // one kernel at a time
 inline void release_next() {}
+inline void prefetch_global(const void*) {}
 
 template <class T>
 T shuffle_xor(T value, int mask, int width, const Site& where = Site::current()) {

@@ -4,19 +4,16 @@
 namespace longspan::ops::device {
 namespace {
 
-// What a decode row of a head also goes to: the page of its checkpoint, or nothing.
+// Where a head's S of this token also goes, or nothing.
 template <class T>
-DEVICE_FN Global<float> checkpoint_of(const StatePages<T>& state, Global<StateCheckpoint> checkpoints,
-                                      int num_checkpoints, int seq_idx, int num_tokens, int head) {
-  for (int i = 0; i < num_checkpoints; ++i) {
-    const Global<int32_t> item{reinterpret_cast<int32_t*>(checkpoints.data + i)};
-    if (item.get(0) == seq_idx && item.get(1) == num_tokens) return state.s(item.get(2), head);
-  }
-  return {};
+DEVICE_FN Global<float> saved_state(const StatePages<T>& state, Global<StateCheckpoint> checkpoints,
+                                    int count, int seq_idx, int num_tokens, int head) {
+  const int page = checkpoint_page(checkpoints, count, seq_idx, num_tokens);
+  return page < 0 ? Global<float>{} : state.s(page, head);
 }
 
 // Block (value head, sequence), heads of kDim x kDim. S passes through registers, read once and written once:
-// a thread owns four columns of kRows rows. Its reads begin before the step's inputs are there.
+// a thread owns four columns of kRows rows. They are on their way before the inputs are there.
 template <int kWave, class T>
 struct GdnDecodeFastKernel {
   static constexpr bool kOverlaps = true;
@@ -49,11 +46,13 @@ struct GdnDecodeFastKernel {
     const bool fresh = context_len == 0;
     const int64_t first = (thread / (kDim / 4)) * kRows * kDim + thread % (kDim / 4) * 4;
     const Global<float> s = in.state.s(in.pages.get(seq_idx), head) + first;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) s.prefetch(i * kDim);
+    await_previous();
+
     Quad held[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) held[i] = s.load<4>(i * kDim);
-    await_previous();
-
     const int key_head = head / in.heads_per_key;
     if (Wave<kWave>::index() == 0) load_unit(in.q.row(row, key_head), qs, 1.0f / sqrtf(float{kDim}));
     if (Wave<kWave>::index() == 1) load_unit(in.k.row(row, key_head), ks, 1.0f);
@@ -77,7 +76,7 @@ struct GdnDecodeFastKernel {
     block_sync();
 
     const Global<float> saved =
-        checkpoint_of(in.state, checkpoints, num_checkpoints, seq_idx, context_len + 1, head);
+        saved_state(in.state, checkpoints, num_checkpoints, seq_idx, context_len + 1, head);
     const Quad d = ds.load<4>(thread % (kDim / 4) * 4);
     sum = {};
 #pragma unroll
@@ -163,7 +162,7 @@ struct GdnDecodeKernel {
     const float beta = in.beta(row, head);
     const Global<float> s = state.s(in.pages.get(seq_idx), head);
     const Global<float> saved =
-        checkpoint_of(state, checkpoints, num_checkpoints, seq_idx, context_len + 1, head);
+        saved_state(state, checkpoints, num_checkpoints, seq_idx, context_len + 1, head);
     float squares = 0.0f;
     for (int c0 = 0; c0 < state.v_dim; c0 += kColumns) {
       const int c = c0 + thread_idx() % kColumns;

@@ -14,7 +14,8 @@ namespace {
 // wave's width alone, neither on kM nor on kRows. x stays in the first-level cache.
 template <int kWave, class T, int kM>
 struct GemvKernel {
-  static constexpr int kThreads = 256;
+  static constexpr bool kOverlaps = true;
+  static constexpr int kThreads = 128;  // small blocks: 5,120 rows still spread evenly
   static constexpr int kRows = 2;
   static constexpr int kUnroll = kM <= 4 ? 4 : 2;  // words in flight, a row
   static constexpr int kRowsPerBlock = kThreads / kWave * kRows;
@@ -29,13 +30,29 @@ struct GemvKernel {
   int words;  // of a row
 
   DEVICE_FN void operator()() const {
+    release_next();
     const int first = block_idx().x * kRowsPerBlock + Wave<kWave>::index() * kRows;
-    if (first >= n) return;  // whole waves: no collective is left alone
     float sums[kM][kRows] = {};
     int word = Wave<kWave>::lane();
-    for (; word + (kUnroll - 1) * kWave < words; word += kUnroll * kWave)
-      add_words<kUnroll>(first, word, sums);
-    for (; word < words; word += kWave) add_words<1>(first, word, sums);
+    // The first words are on their way before x is there.
+    Word w[kUnroll][kRows];
+    const bool long_row = word + (kUnroll - 1) * kWave < words;
+    if (first < n && long_row) load(first, word, w);
+    await_previous();
+    if (first >= n) return;  // whole waves: no collective is left alone
+    if (long_row) {
+      add(word, w, sums);
+      word += kUnroll * kWave;
+    }
+    for (; word + (kUnroll - 1) * kWave < words; word += kUnroll * kWave) {
+      load(first, word, w);
+      add(word, w, sums);
+    }
+    for (; word < words; word += kWave) {
+      Word one[1][kRows];
+      load(first, word, one);
+      add(word, one, sums);
+    }
     for (int i = 0; i < kM; ++i)
       for (int r = 0; r < kRows; ++r) {
         const float sum = Wave<kWave>::sum(sums[i][r]);
@@ -45,14 +62,16 @@ struct GemvKernel {
   }
 
   template <int kCount>
-  DEVICE_FN void add_words(int first, int word, float (&sums)[kM][kRows]) const {
-    Word w[kCount][kRows];
+  DEVICE_FN void load(int first, int word, Word (&w)[kCount][kRows]) const {
 #pragma unroll
     for (int u = 0; u < kCount; ++u)
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
         w[u][r] = weight.row(first + r < n ? first + r : n - 1)
                       .template stream<kVec<T>>(static_cast<int64_t>(word + u * kWave) * kVec<T>);
+  }
+  template <int kCount>
+  DEVICE_FN void add(int word, const Word (&w)[kCount][kRows], float (&sums)[kM][kRows]) const {
 #pragma unroll
     for (int u = 0; u < kCount; ++u)
 #pragma unroll

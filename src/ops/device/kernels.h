@@ -63,6 +63,7 @@ struct Partials;  // decode_segments.h
 bool attention_decode_mma(const Context& context, const Attention& args, const Partials& partials);
 
 void causal_conv(const Context& context, const CausalConv& args);  // conv.cc
+void conv_decode(const Context& context, const CausalConv& args);  // conv_decode.cc
 void gated_delta(const Context& context, const GatedDelta& args);  // gdn.cc
 void gdn_decode(const Context& context, const GatedDelta& args);   // gdn_decode.cc
 void gdn_prefill(const Context& context, const GatedDelta& args);  // gdn_prefill.cc

@@ -31,6 +31,7 @@ struct Global {
   DEVICE_FN void store(int64_t i, Vec<T, N> value) const {
     store_global<Vec<T, N>>(data + i, value);
   }
+  DEVICE_FN void prefetch(int64_t i) const { prefetch_global(data + i); }
   DEVICE_FN Global<T> operator+(int64_t offset) const { return {data + offset}; }
   HOST_DEVICE_FN bool empty() const { return data == nullptr; }
 };

@@ -30,11 +30,13 @@ DEVICE_FN float normed(float value, float scale, float weight, bool round_then_s
   return round_then_scale ? rounded<T>(value * scale) * weight : value * scale * (1.0f + weight);
 }
 
-// Block: one row in whole words, held in registers between the sum and the scaling.
+// Block: one row in whole words, held in registers between the sum and the scaling. Bound by latency at few
+// rows: a thread's reads are all under way before the first is used.
 template <int kWave, class T>
 struct RmsNormWordsKernel {
-  static constexpr int kThreads = 256;
-  static constexpr int kHeld = 4;  // words a thread
+  static constexpr bool kOverlaps = true;
+  static constexpr int kThreads = 512;
+  static constexpr int kHeld = 2;  // words a thread
   static constexpr int64_t kMaxColumns = int64_t{kThreads} * kHeld * kVec<T>;
   using Word = Vec<T, kVec<T>>;
 
@@ -47,23 +49,34 @@ struct RmsNormWordsKernel {
   bool round_then_scale;
 
   DEVICE_FN void operator()() const {
+    release_next();
     SharedPool pool;
     const Shared<float> scratch = pool.take<float>(kThreads / kWave);
     const int64_t row = block_idx().x;
     const int words = static_cast<int>(n) / kVec<T>;
-    Word held[kHeld];
+    Vec<float, 4> weights[kHeld][kVec<T> / 4];
+    Word held[kHeld], added[kHeld];
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h)
+#pragma unroll
+      for (int e = 0; e < kVec<T> / 4; ++e)
+        if (index(h) < words) weights[h][e] = weight.load<4>(index(h) * kVec<T> + e * 4);
+    await_previous();
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      if (index(h) >= words) continue;
+      held[h] = x.row(row).template load<kVec<T>>(index(h) * kVec<T>);
+      if (!delta.empty()) added[h] = delta.row(row).template load<kVec<T>>(index(h) * kVec<T>);
+    }
     float squares = 0.0f;
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
-      const int w = thread_idx() + h * kThreads;
-      if (w >= words) continue;
-      held[h] = x.row(row).template load<kVec<T>>(static_cast<int64_t>(w) * kVec<T>);
+      if (index(h) >= words) continue;
       if (!delta.empty()) {
-        const Word added = delta.row(row).template load<kVec<T>>(static_cast<int64_t>(w) * kVec<T>);
 #pragma unroll
         for (int e = 0; e < kVec<T>; ++e)
-          held[h].v[e] = from_float<T>(to_float(held[h].v[e]) + to_float(added.v[e]));
-        x.row(row).template store<kVec<T>>(static_cast<int64_t>(w) * kVec<T>, held[h]);
+          held[h].v[e] = from_float<T>(to_float(held[h].v[e]) + to_float(added[h].v[e]));
+        x.row(row).template store<kVec<T>>(index(h) * kVec<T>, held[h]);
       }
 #pragma unroll
       for (int e = 0; e < kVec<T>; ++e) squares += to_float(held[h].v[e]) * to_float(held[h].v[e]);
@@ -72,19 +85,16 @@ struct RmsNormWordsKernel {
     const float scale = 1.0f / sqrtf(squares / static_cast<float>(n) + eps);
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
-      const int64_t w = thread_idx() + h * kThreads;
-      if (w >= words) continue;
+      if (index(h) >= words) continue;
 #pragma unroll
-      for (int e = 0; e < kVec<T>; e += 4) {
-        const Vec<float, 4> weights = weight.load<4>(w * kVec<T> + e);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          held[h].v[e + i] =
-              from_float<T>(normed<T>(to_float(held[h].v[e + i]), scale, weights.v[i], round_then_scale));
-      }
-      out.row(row).template store<kVec<T>>(w * kVec<T>, held[h]);
+      for (int e = 0; e < kVec<T>; ++e)
+        held[h].v[e] = from_float<T>(
+            normed<T>(to_float(held[h].v[e]), scale, weights[h][e / 4].v[e % 4], round_then_scale));
+      out.row(row).template store<kVec<T>>(index(h) * kVec<T>, held[h]);
     }
   }
+
+  static DEVICE_FN int64_t index(int h) { return thread_idx() + h * kThreads; }  // of a word
 };
 
 // Block: one row of any width and alignment, read twice.

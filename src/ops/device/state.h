@@ -52,4 +52,13 @@ inline Global<StateCheckpoint> upload_checkpoints(const Context& context,
   return {static_cast<StateCheckpoint*>(to)};
 }
 
+// The checkpoint's page that sequence `seq_idx` at `num_tokens` tokens also writes, or -1.
+DEVICE_FN int checkpoint_page(Global<StateCheckpoint> checkpoints, int count, int seq_idx, int num_tokens) {
+  for (int i = 0; i < count; ++i) {
+    const Global<int32_t> item{reinterpret_cast<int32_t*>(checkpoints.data + i)};
+    if (item.get(0) == seq_idx && item.get(1) == num_tokens) return item.get(2);
+  }
+  return -1;
+}
+
 }  // namespace longspan::ops::device

@@ -64,8 +64,9 @@ DEVICE_FN void wave_sync() {
 }
 
 // For kernels with kOverlaps, which start while the kernel before them still runs, where the card can do that
-// (sm_90). Nothing that earlier kernels write may be read, and nothing written, before await_previous(): it
-// returns when all of them are done. release_next() lets the next kernel start, and may come first.
+// (sm_90). Before await_previous(), which returns when all earlier kernels are done, they may only read what
+// no kernel writes (weights, a step's inputs) and prefetch; every block calls it. release_next() lets the
+// next kernel start, and may come first.
 DEVICE_FN void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -74,6 +75,13 @@ DEVICE_FN void await_previous() {
 DEVICE_FN void release_next() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// A hint that the line will be read.
+DEVICE_FN void prefetch_global(const void* address) {
+#if defined(__CUDACC__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif
 }
 
@@ -343,6 +351,14 @@ inline bool can_overlap() {
 }
 
 template <class Kernel>
+constexpr bool overlaps() {
+  if constexpr (requires { Kernel::kOverlaps; })
+    return Kernel::kOverlaps;
+  else
+    return false;
+}
+
+template <class Kernel>
 api::Error start_overlapping(const Kernel& kernel, dim3 blocks, size_t shared_bytes, void* stream) {
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -371,7 +387,7 @@ api::Error start_kernel(const Kernel& kernel, const char*, Grid grid, int, size_
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                     static_cast<unsigned>(grid.z));
 #if defined(__CUDACC__)
-  if constexpr (requires { Kernel::kOverlaps; })
+  if constexpr (overlaps<Kernel>())
     if (can_overlap()) return start_overlapping(kernel, blocks, shared_bytes, stream);
 #endif
   run_kernel<Kernel><<<blocks, Kernel::kThreads, shared_bytes, static_cast<api::Stream>(stream)>>>(kernel);

@@ -136,6 +136,34 @@ TEST(DeviceAttention, PagesPathsAndBatchMatesChangeNoBit) {
     }
 }
 
+// Heads that fill their eight columns, that leave some empty, that need two parts; segments of one tile and
+// of several, the last one short; walks of whole pages and of single rows.
+TEST(DeviceAttention, DecodesOnMatrixUnits) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : {DType::kBF16, DType::kF16})
+      for (const auto& [group, head_dim] : {std::pair<Index, Index>{6, 64}, {8, 128}, {9, 64}, {1, 256}}) {
+        Problem problem{.dtype = dtype,
+                        .num_q_heads = 4 * group,
+                        .num_kv_heads = 4,
+                        .head_dim = head_dim,
+                        .page_tokens = 48,
+                        .decode = {{1, 0, 1}, {2, 14, 15}, {3, 130, 131}, {4, 199, 200}}};
+        expect_like_reference(*device, problem);
+        const std::vector<float> expected = on(*device, problem);
+        problem.decode_path = AttentionPath::kPageContiguousDecode;
+        problem.page_tokens = 832;
+        EXPECT_EQ(on(*device, problem), expected);
+      }
+  for (StagedBackend* device : devices()) {  // segments of 128: more than 64 of 64 tokens
+    Problem problem{.num_q_heads = 24,
+                    .num_kv_heads = 4,
+                    .head_dim = 64,
+                    .page_tokens = 832,
+                    .decode = {{1, 4299, 4300}}};
+    expect_like_reference(*device, problem);
+  }
+}
+
 // Several key tiles, query tiles that begin and end anywhere, a context before them.
 TEST(DeviceAttention, MatchesReferenceOnMatrixUnits) {
   for (StagedBackend* device : devices())
