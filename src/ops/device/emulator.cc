@@ -19,6 +19,7 @@ namespace {
 namespace context = boost::context;
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMinWave = 32;
 constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr int kMaxFindings = 4;  // of a kind in a launch; one bug repeats in every thread
 
@@ -393,7 +394,7 @@ class Machine {
   std::vector<Fiber> fibers_{kMaxThreads};
   std::vector<Fiber*> runnable_;
   Fiber* current_ = nullptr;
-  std::vector<WaveState> waves_{kMaxThreads / 32 + 1};
+  std::vector<WaveState> waves_{kMaxThreads / kMinWave + 1};
   std::vector<char> shared_;
   std::vector<Cell> cells_;
   uint32_t epoch_ = 0;
