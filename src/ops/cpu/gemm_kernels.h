@@ -97,6 +97,7 @@ MatrixUnit amx();
 struct BFloat16Unit {
   GemmFn<bf16> gemm = nullptr;
   RoundFn<bf16> round_rows = nullptr;
+  SwiGluFn<bf16> swiglu_rows = nullptr;
   bool beats_float = false;  // its products are faster than fp32 multiply-adds
 };
 BFloat16Unit avx512bf16();

@@ -99,10 +99,6 @@ HWY_INLINE void scale_row(float* row, Index n, float factor) {
                          HWY_ATTR { store(hn::Mul(load(row + d, extent), set(factor)), row + d, extent); });
 }
 
-// "rnd" of the formulas: value as T holds it.
-HWY_INLINE Vec rounded(Vec value, float) { return value; }
-HWY_INLINE Vec rounded(Vec value, bf16) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(value))); }
-
 // out = rnd(o / sum), and with a gate (not nullptr) rnd(rnd(o / sum) * rnd(sigmoid(gate))).
 template <class T>
 HWY_INLINE void finish_row(const float* o, float sum, const T* gate, Index head_dim, T* out) {

@@ -18,6 +18,7 @@ std::vector<GemmKernels> find_kernels() {
     kernels.name = "avx512bf16";
     kernels.for_bf16.gemm = bfloat16.gemm;
     kernels.for_bf16.round_rows = bfloat16.round_rows;
+    kernels.for_bf16.swiglu_rows = bfloat16.swiglu_rows;
     list.insert(list.begin() + (bfloat16.beats_float ? 0 : 1), kernels);
   }
   const MatrixUnit matrix_unit = amx();
@@ -25,7 +26,8 @@ std::vector<GemmKernels> find_kernels() {
     GemmKernels kernels = portable;
     kernels.name = "amx";
     kernels.for_bf16.gemm = matrix_unit.gemm;
-    kernels.for_bf16.round_rows = bfloat16.round_rows;  // multiply_packed rounds the same way
+    kernels.for_bf16.round_rows = bfloat16.round_rows;  // multiply_packed does both the same way
+    kernels.for_bf16.swiglu_rows = bfloat16.swiglu_rows;
     kernels.matrix_unit = matrix_unit;
     list.insert(list.begin(), kernels);
   }

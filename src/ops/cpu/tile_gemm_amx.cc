@@ -19,6 +19,7 @@
 
 #include "ops/cpu/amx_tiles.h"
 #include "ops/cpu/gemm_kernels.h"
+#include "ops/cpu/swiglu_avx512bf16.h"
 
 namespace longspan::ops::cpu {
 namespace {
@@ -127,11 +128,10 @@ class RowFinisher {
               Index num_cols)
       : sums_(sums),
         bias_(args.bias != nullptr ? args.bias + col : nullptr),
-        swiglu_rows_(args.swiglu_rows),
+        swiglu_(args.swiglu_rows != nullptr),  // that function, a row at a time
         out_(args.out + row * args.ldo + col),
         ldo_(args.ldo),
         num_rows_(num_rows),
-        num_cols_(num_cols),
         mask_(static_cast<__mmask32>((uint64_t{1} << num_cols) - 1)),
         past_caches_(args.out_past_caches && mask_ == kWholeLine && args.ldo % kLineElems == 0 &&
                      reinterpret_cast<uintptr_t>(out_) % (kLineElems * sizeof(bf16)) == 0) {}
@@ -156,8 +156,8 @@ class RowFinisher {
   static constexpr __mmask32 kWholeLine = 0xffffffffu;
 
   [[gnu::target("avx512f,avx512bw,avx512bf16"), gnu::always_inline]] inline void finish_row() {
-    if (swiglu_rows_ != nullptr)
-      swiglu_rows_(sums_, 2 * kTile, out_, ldo_, /*m=*/1, num_cols_);
+    if (swiglu_)
+      swiglu_panel(sums_, out_, static_cast<__mmask16>(mask_));
     else
       round_row();
     sums_ += 2 * kTile;
@@ -182,11 +182,10 @@ class RowFinisher {
 
   const float* sums_ = nullptr;  // [num_rows, 32], the rows still to be rounded
   const float* bias_ = nullptr;  // [32] or nullptr
-  SwiGluFn<bf16> swiglu_rows_ = nullptr;
+  bool swiglu_ = false;
   bf16* out_ = nullptr;  // [num_rows, num_cols]
   Index ldo_ = 0;
   Index num_rows_ = 0;
-  Index num_cols_ = 0;
   __mmask32 mask_ = 0;
   bool past_caches_ = false;
   const bf16* ahead_ = nullptr;

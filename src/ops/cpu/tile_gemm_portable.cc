@@ -279,12 +279,9 @@ void round_rows_of(const float* c, Index ldc, const float* bias, T* out, Index l
 
 template <class T>
 void swiglu_rows_of(const float* c, Index ldc, T* out, Index ldo, Index m, Index n) {
-  T gate[kPanelCols];
-  T up[kPanelCols];
   const auto vector = [&](const float* sums, Index j) HWY_ATTR {  // of kLanes of out
-    store(load(sums + j), gate);
-    store(load(sums + kPanelCols + j), up);
-    return hn::Mul(silu(load(gate)), load(up));
+    const Vec gate = rounded(load(sums + j), T()), up = rounded(load(sums + kPanelCols + j), T());
+    return hn::Mul(silu(gate), up);
   };
   for (Index i = 0; i < m; ++i, c += ldc, out += ldo)
     for (Index first = 0; first < n; first += kPanelCols)

@@ -57,9 +57,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint32_t, F32>> bf16_bits(Vec value) {
 HWY_INLINE void store(Vec value, float* to) { hn::StoreU(value, F32(), to); }
 HWY_INLINE void store(Vec value, bf16* to) {
   const hn::Rebind<uint16_t, F32> du16;
-  const hn::Rebind<int32_t, F32> di32;
-  const auto bits = hn::DemoteTo(du16, hn::BitCast(di32, bf16_bits(value)));
-  hn::StoreU(bits, du16, reinterpret_cast<uint16_t*>(to));
+  hn::StoreU(hn::TruncateTo(du16, bf16_bits(value)), du16, reinterpret_cast<uint16_t*>(to));
 }
 HWY_INLINE void store(Vec value, f16* to) {
   HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)];
@@ -71,11 +69,14 @@ HWY_INLINE void store(Vec value, f16* to) {
 HWY_INLINE void store_exact(Vec value, float* to) { store(value, to); }
 HWY_INLINE void store_exact(Vec value, bf16* to) {
   const hn::Rebind<uint16_t, F32> du16;
-  const hn::Rebind<int32_t, F32> di32;
   const hn::Rebind<uint32_t, F32> du32;
-  const auto bits = hn::BitCast(di32, hn::ShiftRight<16>(hn::BitCast(du32, value)));
-  hn::StoreU(hn::DemoteTo(du16, bits), du16, reinterpret_cast<uint16_t*>(to));
+  const auto bits = hn::ShiftRight<16>(hn::BitCast(du32, value));
+  hn::StoreU(hn::TruncateTo(du16, bits), du16, reinterpret_cast<uint16_t*>(to));
 }
+
+// "rnd" of the formulas: value as T holds it.
+HWY_INLINE Vec rounded(Vec value, float) { return value; }
+HWY_INLINE Vec rounded(Vec value, bf16) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(value))); }
 
 // How much of a vector lies inside its row: all of it, or the first count elements. The others read as zero
 // and are never touched in memory.
@@ -147,6 +148,17 @@ HWY_INLINE float sum_of_squares(const T* x, Index n) {
   return sum_of_lanes(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
 }
 
+// 1 / x for x >= 1, within 1 ulp up to 2^126. A wide division occupies its unit for 16 cycles; AVX-512's
+// estimate is good to 14 bits, and one Newton step doubles them.
+HWY_INLINE Vec reciprocal(Vec x) {
+#if HWY_TARGET <= HWY_AVX3
+  const Vec estimate = hn::ApproximateReciprocal(x);
+  return hn::MulAdd(estimate, hn::NegMulAdd(x, estimate, set(1.0f)), estimate);
+#else
+  return hn::Div(set(1.0f), x);
+#endif
+}
+
 // e^x within 1 ulp: 0 below -87.33 (where floats become subnormal), inf from 88.72 on, NaN stays NaN.
 // x = n ln 2 + r, e^r by a polynomial (Chebyshev nodes on |r| <= 0.35, 2e-9), n added to the exponent.
 HWY_INLINE Vec exp(Vec x) {
@@ -166,10 +178,30 @@ HWY_INLINE Vec exp(Vec x) {
   return hn::IfThenElse(hn::Le(x, set(88.72f)), in_range, hn::Mul(x, set(HUGE_VALF)));
 }
 
-HWY_INLINE Vec sigmoid(Vec x) { return hn::Div(set(1.0f), hn::Add(set(1.0f), exp(hn::Neg(x)))); }
+// 1 / (1 + e^-x) for x from -88 on; 1 from 80 on. NaN stays NaN.
+HWY_INLINE Vec bounded_sigmoid(Vec x) {
+  const hn::Rebind<int32_t, F32> di32;
+  const Vec t = hn::Min(set(80.0f), x);  // this order of operands hands NaN on
+  const Vec magic = set(12582912.0f);    // as in exp, whose range checks the bounds save
+  const Vec shifted = hn::NegMulAdd(t, set(1.44269504f), magic);
+  const Vec n = hn::Sub(shifted, magic);
+  const Vec r = hn::MulAdd(n, set(-1.42860677e-6f), hn::NegMulSub(n, set(0.693145752f), t));
+  Vec p = hn::MulAdd(set(0.00139269268f), r, set(0.00836377405f));
+  p = hn::MulAdd(p, r, set(0.0416665487f));
+  p = hn::MulAdd(p, r, set(0.166665733f));
+  p = hn::MulAdd(p, r, set(0.5f));
+  const Vec y = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), set(1.0f));
+  const auto bits = hn::Add(hn::BitCast(di32, y), hn::ShiftLeft<23>(hn::BitCast(di32, shifted)));
+  return reciprocal(hn::Add(set(1.0f), hn::BitCast(F32(), bits)));
+}
 
-// x / (1 + e^-x): a large negative x ends as x / inf = -0, never as inf * 0.
-HWY_INLINE Vec silu(Vec x) { return hn::Div(x, hn::Add(set(1.0f), exp(hn::Neg(x)))); }
+HWY_INLINE Vec sigmoid(Vec x) { return bounded_sigmoid(hn::Max(set(-88.0f), x)); }
+
+// x / (1 + e^-x). Below -88 it stays at that point's value, -5e-37: never inf * 0.
+HWY_INLINE Vec silu(Vec x) {
+  const Vec bounded = hn::Max(set(-88.0f), x);
+  return hn::Mul(bounded, bounded_sigmoid(bounded));
+}
 
 // log(1 + e^x), and x itself above 20, where the two agree in fp32.
 HWY_INLINE Vec softplus(Vec x) {
