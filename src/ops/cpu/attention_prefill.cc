@@ -143,6 +143,10 @@ class BlockAttention {
            (block_.kv_head * group_ + row % group_) * view.stride(1);
   }
 
+  void prefetch_row(const T* row) const {
+    for (Index d = 0; d < head_dim_; d += 64 / static_cast<Index>(sizeof(T))) __builtin_prefetch(row + d);
+  }
+
   void load_queries() {
     for (Index row = 0; row < block_.num_tokens * group_; ++row) {
       std::copy_n(at(args_.q, row), head_dim_, space_.q + row * stride_);
@@ -193,7 +197,13 @@ class BlockAttention {
   }
 
   void finish() {
-    for (Index row = 0; row < block_.num_tokens * group_; ++row) {
+    constexpr Index kRowsAhead = 16;  // gate and out come from memory, a head here and a head there
+    const Index num_rows = block_.num_tokens * group_;
+    for (Index row = 0; row < num_rows; ++row) {
+      if (row + kRowsAhead < num_rows) {
+        if (!args_.gate.empty()) prefetch_row(at(args_.gate, row + kRowsAhead));
+        prefetch_row(at(args_.out, row + kRowsAhead));
+      }
       const T* gate = args_.gate.empty() ? nullptr : at(args_.gate, row);
       finish_row(space_.o + row * stride_, space_.states[row].sum, gate, head_dim_, at(args_.out, row));
     }
