@@ -146,6 +146,10 @@ inline uint16_t float_to_bfloat(float value) {
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+inline uint32_t floats_to_bfloats(float low, float high) {
+  return float_to_bfloat(low) | static_cast<uint32_t>(float_to_bfloat(high)) << 16;
+}
+
 inline int thread_idx() { return emulator::current_lane().thread; }
 inline Grid block_idx() { return emulator::current_lane().block; }
 inline Grid grid_size() { return emulator::current_grid(); }

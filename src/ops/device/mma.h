@@ -25,6 +25,10 @@ DEVICE_FN uint32_t pack_pair(float low, float high) {
   return static_cast<uint32_t>(from_float<T>(low).bits) | static_cast<uint32_t>(from_float<T>(high).bits)
                                                               << 16;
 }
+template <>
+DEVICE_FN uint32_t pack_pair<bf16_t>(float low, float high) {
+  return floats_to_bfloats(low, high);
+}
 
 // c += a b
 template <class T>

@@ -42,6 +42,16 @@ DEVICE_FN uint16_t float_to_bfloat(float value) {
 #endif
 }
 
+// Two of them, the first in the low half.
+DEVICE_FN uint32_t floats_to_bfloats(float low, float high) {
+#if defined(__CUDACC__)
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);  // one instruction, unlike two of the above
+  return *reinterpret_cast<const uint32_t*>(&pair);
+#else
+  return float_to_bfloat(low) | static_cast<uint32_t>(float_to_bfloat(high)) << 16;
+#endif
+}
+
 DEVICE_FN int thread_idx() { return static_cast<int>(threadIdx.x); }
 DEVICE_FN Grid block_idx() {
   return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
@@ -248,6 +258,8 @@ namespace api {
 using Error = cudaError_t;
 using Stream = cudaStream_t;
 using Event = cudaEvent_t;
+using Graph = cudaGraph_t;
+using Recorded = cudaGraphExec_t;
 using Properties = cudaDeviceProp;
 constexpr Error kSuccess = cudaSuccess;
 constexpr const char* kName = "cuda";
@@ -273,6 +285,14 @@ inline Error destroy(Event event) { return cudaEventDestroy(event); }
 inline Error record(Event event, Stream stream) { return cudaEventRecord(event, stream); }
 inline Error wait(Event event) { return cudaEventSynchronize(event); }
 inline Error elapsed_ms(float* out, Event from, Event to) { return cudaEventElapsedTime(out, from, to); }
+inline Error begin_capture(Stream stream) {
+  return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+}
+inline Error end_capture(Graph* out, Stream stream) { return cudaStreamEndCapture(stream, out); }
+inline Error instantiate(Recorded* out, Graph graph) { return cudaGraphInstantiate(out, graph, 0); }
+inline Error launch(Recorded recorded, Stream stream) { return cudaGraphLaunch(recorded, stream); }
+inline Error destroy(Graph graph) { return cudaGraphDestroy(graph); }
+inline Error destroy(Recorded recorded) { return cudaGraphExecDestroy(recorded); }
 // Shared memory beyond the default needs permission, once a kernel.
 template <class Kernel>
 Error allow_shared(size_t bytes) {
@@ -283,6 +303,8 @@ Error allow_shared(size_t bytes) {
 using Error = hipError_t;
 using Stream = hipStream_t;
 using Event = hipEvent_t;
+using Graph = hipGraph_t;
+using Recorded = hipGraphExec_t;
 using Properties = hipDeviceProp_t;
 constexpr Error kSuccess = hipSuccess;
 constexpr const char* kName = "hip";
@@ -308,6 +330,16 @@ inline Error destroy(Event event) { return hipEventDestroy(event); }
 inline Error record(Event event, Stream stream) { return hipEventRecord(event, stream); }
 inline Error wait(Event event) { return hipEventSynchronize(event); }
 inline Error elapsed_ms(float* out, Event from, Event to) { return hipEventElapsedTime(out, from, to); }
+inline Error begin_capture(Stream stream) {
+  return hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal);
+}
+inline Error end_capture(Graph* out, Stream stream) { return hipStreamEndCapture(stream, out); }
+inline Error instantiate(Recorded* out, Graph graph) {
+  return hipGraphInstantiate(out, graph, nullptr, nullptr, 0);
+}
+inline Error launch(Recorded recorded, Stream stream) { return hipGraphLaunch(recorded, stream); }
+inline Error destroy(Graph graph) { return hipGraphDestroy(graph); }
+inline Error destroy(Recorded recorded) { return hipGraphExecDestroy(recorded); }
 template <class Kernel>
 Error allow_shared(size_t) {
   return kSuccess;  // all of the 64 KiB is there
