@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -103,7 +104,9 @@ class Client {
  private:
   bool read_more() {
     char buffer[65536];
-    const ssize_t count = recv(fd_, buffer, sizeof(buffer), 0);
+    ssize_t count = 0;
+    do count = recv(fd_, buffer, sizeof(buffer), 0);
+    while (count < 0 && errno == EINTR);  // a stopped and continued process ends a wait with a time limit
     if (count <= 0) return false;
     received_.append(buffer, static_cast<size_t>(count));
     return true;
