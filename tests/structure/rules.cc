@@ -148,7 +148,8 @@ Violations vendor_conditionals(const fs::path& root) {
 }
 
 Violations magic_warp_numbers(const fs::path& root) {
-  static const std::regex pattern(R"re(0x[fF]{8}\b|[%/&] ?3[12]\b|(<<|>>) ?5\b|\bwarpSize\b|\b32 ?- ?1\b)re");
+  static const std::regex pattern(
+      R"re(0x[fF]{8}\b|[%/&] ?3[12]\b|(<<|>>) ?5\b|(^|[^.\w])warpSize\b|\b32 ?- ?1\b)re");
   Violations found;
   for (const std::string& file : files_below(root, "src/ops/device", kSources)) {
     if (fs::path(file).stem() == "vendor") continue;  // where kWarpSize and full_mask() are made
