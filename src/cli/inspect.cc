@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "core/units.h"
 #include "io/model_config.h"
+#include "io/quantized_linear.h"
 #include "io/tensor_store.h"
 #include "io/weight_layout.h"
 
@@ -66,6 +67,30 @@ Json tensors_json(const io::TensorStore& store) {
   return out;
 }
 
+// How each quantised layer lies, and where tensors and config disagree.
+Json quantisation_json(const io::QuantSurvey& survey) {
+  Json layers = Json::object();
+  for (const auto& [module, layout] : survey.quantised)
+    layers[module] = {
+        {"form", io::to_string(layout.form)}, {"shape", {layout.out_features, layout.in_features}},
+        {"group_size", layout.group_size},    {"scale_rows", layout.scale_rows},
+        {"zeros", layout.has_zeros},          {"group_index", !layout.group_index.empty()}};
+  return {{"summary", survey.describe()},
+          {"dense_against_config", survey.dense_against_config},
+          {"quantised_against_config", survey.quantised_against_config},
+          {"layers", layers}};
+}
+
+void print(const io::QuantSurvey& survey) {
+  if (survey.quantised.empty()) return;
+  std::printf("%-26s %s\n", "quantised layers", survey.describe().c_str());
+  for (const auto& [what, modules] :
+       {std::pair("dense against config", &survey.dense_against_config),
+        std::pair("quantised against config", &survey.quantised_against_config)})
+    if (!modules->empty())
+      std::printf("%-26s %zu layers, the first is %s\n", what, modules->size(), modules->front().c_str());
+}
+
 void print(const Json& config, const io::TensorStore* store, const io::WeightLayout& layout, bool all) {
   for (const auto& [key, value] : config.items())
     if (key != "layers")
@@ -94,21 +119,23 @@ int inspect(const InspectFlags& flags) {
   std::optional<io::TensorStore> store;
   io::WeightLayout layout;
   const std::filesystem::path path(flags.model);
-  if (std::filesystem::is_directory(path) &&
-      (std::filesystem::exists(path / "model.safetensors") ||
-       std::filesystem::exists(path / "model.safetensors.index.json"))) {
+  io::QuantSurvey survey;
+  if (io::has_weights(path)) {
     store.emplace(path);
     layout = io::detect_weight_layout(*store, config);
+    survey = io::survey_quantisation(*store, config.quantization, layout.text);
   }
   Json out = config_json(config);
   if (!flags.json) {
     print(out, store ? &*store : nullptr, layout, flags.tensors);
+    print(survey);
     return 0;
   }
   if (store) {
     out["num_text_tensors"] = layout.text.size();
     out["num_visual_tensors"] = layout.num_visual;
     out["num_mtp_tensors"] = layout.num_mtp;
+    if (!survey.quantised.empty()) out["quantised"] = quantisation_json(survey);
     out["tensors"] = tensors_json(*store);
   }
   std::printf("%s\n", out.dump(2).c_str());

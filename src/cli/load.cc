@@ -32,6 +32,7 @@ std::unique_ptr<engine::Engine> load_engine(const io::Config& config, engine::En
                                             StartLines lines) {
   options.on_plan = [&config, &options, lines](const engine::EngineInfo& info) {
     check_expectations(config, info.config);
+    check_quantisation(config, info.config.quantization);
     if (lines == StartLines::kPrint) print_start(config, info, options);
   };
   // Drawn weights have no total to measure progress by.

@@ -19,6 +19,8 @@ constexpr double kLineSeconds = 5.0;  // between two lines
 
 class Progress {
  public:
+  explicit Progress(std::string what) : what_(std::move(what)) {}
+
   void update(size_t done, size_t total) {
     const double seconds = since(start_);
     const bool last = done >= total;
@@ -30,13 +32,14 @@ class Progress {
                     format_bytes(static_cast<size_t>(rate)),
                     format_seconds(static_cast<double>(total - done) / (rate > 0 ? rate : 1)));
     if (!terminal_) {
-      std::fprintf(stderr, "loading weights: %s\n", figures.c_str());
+      std::fprintf(stderr, "%s: %s\n", what_.c_str(), figures.c_str());
       return;
     }
     const auto filled = static_cast<size_t>(static_cast<double>(kBarWidth) * static_cast<double>(done) /
                                             static_cast<double>(total));
     const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
-    std::fprintf(stderr, "\r\x1b[Kloading weights [%s] %s%s", bar.c_str(), figures.c_str(), last ? "\n" : "");
+    std::fprintf(stderr, "\r\x1b[K%s [%s] %s%s", what_.c_str(), bar.c_str(), figures.c_str(),
+                 last ? "\n" : "");
     std::fflush(stderr);
   }
 
@@ -46,6 +49,7 @@ class Progress {
     return std::chrono::duration<double>(Clock::now() - from).count();
   }
 
+  const std::string what_;
   const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point shown_ = Clock::now();
@@ -53,8 +57,8 @@ class Progress {
 
 }  // namespace
 
-std::function<void(size_t, size_t)> load_progress() {
-  return [progress = std::make_shared<Progress>()](size_t done, size_t total) {
+std::function<void(size_t, size_t)> progress(std::string what) {
+  return [progress = std::make_shared<Progress>(std::move(what))](size_t done, size_t total) {
     if (total > 0) progress->update(done, total);
   };
 }

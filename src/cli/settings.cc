@@ -164,10 +164,6 @@ void check_device_settings(const io::Config& config) {
   if (!config.boolean("graph.chunked_prefill"))
     refuse(config, "graph.chunked_prefill",
            "prompts always run in chunks; raise graph.max_num_batched_tokens instead");
-  const std::string& method = config.string("model.quantization");
-  if (method != "auto" && method != "none")
-    refuse(config, "model.quantization",
-           fmt::format("{} weights: this build reads bfloat16, float16 and float32", method));
   if (config.integer("attention.hip_attention_softmax_segments") != 0)
     refuse(config, "attention.hip_attention_softmax_segments",
            "the cpu device chooses the segments by context length");
@@ -326,6 +322,16 @@ server::ServerOptions server_options(const io::Config& config) {
          "{}: {} can be reached from other machines: need an api_key (--api-key) or --allow-no-key",
          where(config, "server.host"), options.host);
   return options;
+}
+
+void check_quantisation(const io::Config& config, const io::QuantConfig& model) {
+  std::string method = config.string("model.quantization");
+  if (method == "auto" || !config.string("model.random_weights").empty()) return;
+  if (const size_t kernel = method.find("_marlin"); kernel != std::string::npos) method.resize(kernel);
+  const std::string got = model.quantised() ? model.method_name : "none";
+  if (method != got)
+    fail(ErrorKind::kInvalid, "{} expects {} weights: the model says {}", where(config, "model.quantization"),
+         method, got);
 }
 
 void check_expectations(const io::Config& config, const io::ModelConfig& model) {

@@ -50,4 +50,9 @@ server::ServerOptions server_options(const io::Config& config);
 // got and need.
 void check_expectations(const io::Config& config, const io::ModelConfig& model);
 
+// model.quantization: auto takes the weights as they are, anything else says what they must be. Kernel names
+// of other engines ("awq_marlin") stand for the method. For those who run; a plan may ask what if. Throws
+// kInvalid.
+void check_quantisation(const io::Config& config, const io::QuantConfig& model);
+
 }  // namespace longspan::cli

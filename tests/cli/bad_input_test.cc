@@ -123,15 +123,74 @@ TEST_F(BadInput, NanWeightsAreNamed) {
   expect_refused(run("--prompt x"), {"model.layers.1.mlp.down_proj.weight", "77", "not finite"});
 }
 
-// What the tensors are is told before anything that would be said of a model that runs.
-TEST_F(BadInput, QuantisedWeightsAreRefusedBeforeTheStartLines) {
-  for (const char* method : {"awq_g128", "gptq_g128_sym", "ct_g128_sym", "fp8_block128"}) {
-    const std::string model = std::string(LONGSPAN_SOURCE_DIR "/tests/fixtures/quant_") + method;
-    write("ids.txt", "1 2 3");
-    const std::string command = "score --model " + model + " --prompt-ids " + (dir_ / "ids.txt").string();
-    expect_refused(command, {"quantised", "model.layers.0.linear_attn.in_proj_qkv", "says"});
-    EXPECT_EQ(longspan(command).out.find("page "), std::string::npos) << method;
-  }
+// Forms of quantisation that are not read, told before anything that would be said of a model that runs.
+TEST_F(BadInput, UnknownQuantisationIsRefusedBeforeTheStartLines) {
+  std::vector<uint8_t> bytes(192 * 48);
+  change_tensor("model.layers.0.mlp.gate_proj.weight", [&](io::NamedTensor& tensor) {
+    tensor.name = "model.layers.0.mlp.gate_proj.weight_packed";
+    tensor.view = TensorView(bytes.data(), DType::kU8, {192, 48});
+  });
+  set("quantization_config", {{"quant_method", "modelopt"}});
+  expect_refused(run("--prompt x"), {"layers.0.mlp.gate_proj.weight_packed", "NVFP4", "says modelopt"});
+  EXPECT_EQ(longspan(run("--prompt x")).out.find("page "), std::string::npos);
+}
+
+// Packs that contradict themselves or the config: of each fixture, one tensor changed.
+TEST_F(BadInput, MalformedPacksAreNamed) {
+  const auto use = [&](const char* fixture) {
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      fs::copy_file(fs::path(LONGSPAN_SOURCE_DIR) / "tests/fixtures" / fixture / file, dir_ / file,
+                    fs::copy_options::overwrite_existing);
+      fs::permissions(dir_ / file, fs::perms::owner_write, fs::perm_options::add);
+    }
+  };
+  const auto rename = [](io::NamedTensor& tensor) { tensor.name += ".lost"; };
+  const auto halve = [](io::NamedTensor& tensor) {
+    tensor.view = tensor.view.rows(0, tensor.view.dim(0) / 2);
+  };
+  const std::string down = "model.layers.1.mlp.down_proj.";
+
+  use("quant_awq_g128");
+  change_tensor(down + "scales", rename);
+  expect_refused(run("--prompt x"), {down + "scales is missing"});
+  use("quant_awq_g128");
+  change_tensor(down + "qzeros", halve);
+  expect_refused(run("--prompt x"), {down + "qzeros", "[1, 16]", "[2, 16]"});
+  use("quant_awq_g128");
+  change_tensor(down + "scales", halve);
+  expect_refused(run("--prompt x"), {down + "scales", "1 groups of 256 inputs", "groups of 128"});
+  use("quant_awq_g128");
+  set("quantization_config", {{"quant_method", "awq"}, {"bits", 8}, {"group_size", 128}});
+  expect_refused(run("--prompt x"), {"qweight", "8-bit codes", "need 4-bit"});
+
+  use("quant_gptq_g128_sym");
+  change_tensor(down + "g_idx", halve);
+  expect_refused(run("--prompt x"), {down + "g_idx", "[128]", "[256]"});
+  use("quant_gptq_g128_sym");
+  std::vector<int32_t> groups(256, 2);
+  change_tensor(down + "g_idx", [&](io::NamedTensor& tensor) { tensor.view.data = groups.data(); });
+  expect_refused(run("--prompt x"), {down + "g_idx", "groups out of order", "desc_act is false"});
+  set("quantization_config",
+      {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"desc_act", true}});
+  expect_refused(run("--prompt x"), {down + "g_idx", "got 2, need 0 .. 1"});
+  set("quantization_config", {{"quant_method", "auto-round"}, {"packing_format", "auto_round"}});
+  expect_refused(run("--prompt x"), {"packing_format auto_round, need auto_round:auto_gptq"});
+
+  use("quant_ct_g128_sym");
+  change_tensor(down + "weight_packed", halve);
+  expect_refused(run("--prompt x"), {down + "weight_packed", "got 64 rows, need 128"});
+  use("quant_ct_g32_asym");
+  change_tensor(down + "weight_zero_point", rename);
+  expect_refused(run("--prompt x"), {down + "weight_zero_point is missing"});
+
+  use("quant_fp8_block128");
+  change_tensor(down + "weight_scale_inv", rename);
+  expect_refused(run("--prompt x"), {down + "weight fp8_e4m3", "weight_scale_inv"});
+  use("quant_fp8_block128");
+  std::vector<uint8_t> codes(128 * 256);
+  codes[77] = 0xff;
+  change_tensor(down + "weight", [&](io::NamedTensor& tensor) { tensor.view.data = codes.data(); });
+  expect_refused(run("--prompt x"), {down + "weight", "element 77 is not finite"});
 }
 
 TEST_F(BadInput, Config) {

@@ -56,8 +56,8 @@ TEST(Settings, WhatThisBuildCannotDoIsRefusedByName) {
     const char* arguments;
     const char* reason;
   } cases[] = {
-      {"z100-w4a16.toml", "model.quantization: awq weights"},
-      {"z100-w4a16.toml --quantization auto", "attention.hip_attention_softmax_segments"},
+      {"z100-w4a16.toml", "attention.hip_attention_softmax_segments"},
+      {"page832.toml --quantization awq", "model.quantization expects awq weights: the model says none"},
       {"page832.toml", "attention.query_heads expects 24: the model has 6"},
       {"page832.toml --tensor-parallel-size 2", "tensor_parallel_size 2: this build has one rank"},
       {"page832.toml --kv-cache-dtype fp8_e4m3", "kv_cache_dtype fp8_e4m3"},

@@ -96,6 +96,36 @@ TEST_P(Determinism, BatchMatesAndCancelledNeighbours) {
   EXPECT_EQ(engine.status().pages.num_free, engine.status().pages.num_pages);
 }
 
+// Quantised weights have one way for decode rows and one for prompt rows; nothing else may matter.
+TEST(QuantisedAnswers, ChunksBatchMatesAndThreads) {
+  for (const char* fixture : {"quant_awq_g128", "quant_ct_g32_asym", "quant_fp8_block128"}) {
+    engine::EngineOptions options{.model = testing::model_dir(fixture),
+                                  .dtype = DType::kBF16,
+                                  .max_model_len = 1024,
+                                  .max_num_seqs = 8};
+    std::vector<std::vector<int32_t>> prompts;
+    for (const int length : {1, 17, 65, 333}) {
+      prompts.emplace_back();
+      for (int i = 0; i < length; ++i) prompts.back().push_back((i * 37 + 11 * length) % 512);
+    }
+    std::vector<Answer> solo;
+    {
+      engine::Engine engine(options);
+      for (const auto& ids : prompts) solo.push_back(testing::generate(engine, ids, 40, ids.size()));
+    }
+    options.max_num_batched_tokens = 64;
+    options.num_threads = 3;
+    engine::Engine engine(options);
+    for (size_t i = 0; i < prompts.size(); ++i)
+      expect_same(testing::generate(engine, prompts[i], 40, prompts[i].size()), solo[i], fixture);
+    std::vector<engine::Response> responses;
+    for (const auto& ids : prompts)
+      responses.push_back(engine.submit({.prompt = ids, .max_new_tokens = 40, .ignore_eos = true}));
+    for (size_t i = 0; i < prompts.size(); ++i)
+      EXPECT_EQ(testing::collect(responses[i]).ids, solo[i].ids) << fixture << ", prompt " << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, Determinism, ::testing::Values(DType::kBF16, DType::kF32),
                          [](const auto& dtype) {
                            return dtype.param == DType::kBF16 ? "bfloat16" : "float32";
