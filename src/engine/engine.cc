@@ -208,8 +208,7 @@ void Engine::step() {
     return live_.at(id)->request.on_prompt_logits != nullptr;
   };
   const model::StepInputs& inputs = batch_->build(plan, *scheduler_, wants_all, layer_tap_);
-  const TensorView hidden = model_->forward(mirror_->upload(inputs), storage_->views());
-  sample_rows(plan, inputs, hidden);
+  sample_rows(plan, inputs, compute(mirror_->upload(inputs)));
   publish_progress(plan);
 
   speed_.add(plan.num_tokens - plan.num_decode_seqs, plan.num_decode_seqs,
@@ -243,9 +242,42 @@ void Engine::make_room(const schedule::StepPlan& plan) {
   }
 }
 
+StepOutput Engine::compute(const model::StepInputs& inputs) {
+  struct Call {
+    Engine& engine;
+    const model::StepInputs& inputs;
+  } call{*this, inputs};
+  return replay_->run(inputs, [&call] {  // one reference: std::function keeps it without memory of its own
+    model::Model& model = *call.engine.model_;
+    StepOutput output{.hidden = model.forward(call.inputs, call.engine.storage_->views())};
+    const Index num_rows = std::min(kLogitRows, output.hidden.dim(0));
+    if (num_rows > 0) output.logits = model.logits(output.hidden.rows(0, num_rows));
+    return output;
+  });
+}
+
+// Whether the best token is all that a decode step's sequences want: then four bytes a row leave the device.
+bool Engine::all_greedy(const schedule::StepPlan& plan) const {
+  if (ops_->memory().is_host() || plan.num_decode_seqs != std::ssize(plan.seqs)) return false;
+  return std::ranges::all_of(plan.seqs, [&](const schedule::PlannedSeq& seq) {
+    const Live& live = *live_.at(seq.id);
+    const SamplingParams& sampling = live.request.sampling;
+    return seq.sample && sampling.greedy() && sampling.num_logprobs < 0 && sampling.logit_bias.empty() &&
+           !live.sampler.penalised() && !live.request.allowed_tokens &&
+           live.sampler.num_accepted() >= sampling.min_tokens;
+  });
+}
+
 void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs,
-                         const TensorView& hidden) {
+                         const StepOutput& output) {
   sampled_.clear();
+  const TensorView& hidden = output.hidden;
+  if (all_greedy(plan) && hidden.dim(0) == std::ssize(plan.seqs) && hidden.dim(0) <= kLogitRows) {
+    const std::span<const int32_t> best = model_->best_tokens(output.logits);
+    for (size_t i = 0; i < best.size(); ++i)
+      accept(plan.seqs[i], *live_.at(plan.seqs[i].id), {.token = best[i], .finite = best[i] >= 0});
+    return;
+  }
   const int32_t* rows = inputs.logit_rows.as<int32_t>();
   const int32_t* starts = inputs.seqs.query_start_loc.as<int32_t>();
   const Index num_logits = hidden.dim(0);
@@ -253,7 +285,9 @@ void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs
   TensorView logits;
   for (Index i = 0; i < num_logits; ++i) {
     const Index slice = i % kLogitRows;
-    if (slice == 0) logits = model_->logits(hidden.rows(i, std::min(kLogitRows, num_logits - i)));
+    if (slice == 0)
+      logits = model_->to_host(i == 0 ? output.logits
+                                      : model_->logits(hidden.rows(i, std::min(kLogitRows, num_logits - i))));
     while (starts[seq_idx + 1] <= rows[i]) ++seq_idx;
     const schedule::PlannedSeq& seq = plan.seqs[seq_idx];
     Live& live = *live_.at(seq.id);
@@ -274,8 +308,12 @@ void Engine::sample_row(const schedule::PlannedSeq& seq, Live& live, const Tenso
   std::span<const uint64_t> allowed;
   if (live.request.allowed_tokens) allowed = live.request.allowed_tokens(live.sampler.last_accepted());
   const bool too_short = allowed.empty() && live.sampler.num_accepted() < live.request.sampling.min_tokens;
-  SampledToken token = sampler_->sample(logits, live.request.sampling, live.sampler,
-                                        {.ruled_out = too_short ? live.stop_ids : kNone, .allowed = allowed});
+  accept(seq, live,
+         sampler_->sample(logits, live.request.sampling, live.sampler,
+                          {.ruled_out = too_short ? live.stop_ids : kNone, .allowed = allowed}));
+}
+
+void Engine::accept(const schedule::PlannedSeq& seq, Live& live, SampledToken token) {
   if (!token.finite) {
     ++num_non_finite_;
     sampled_.push_back({seq.id, 0, true});
@@ -355,6 +393,7 @@ void Engine::update_status() {
   status.num_cached_pages = memory.pages().num_reclaimable();
   status.dispatch = dispatcher_->counters();
   status.inputs = batch_->counters();
+  status.replays = replay_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;
   status.prefill_tokens_per_second = speed_.prefill_tokens_per_second();

@@ -13,6 +13,7 @@
 
 #include "cache/page_plan.h"
 #include "engine/cache_storage.h"
+#include "engine/decode_replay.h"
 #include "engine/dispatch.h"
 #include "engine/input_batch.h"
 #include "engine/input_mirror.h"
@@ -36,6 +37,7 @@ struct EngineStatus {
   int32_t num_cached_pages = 0;  // of the used pages: held by the prefix index alone
   DispatchCounters dispatch;
   InputCounters inputs;
+  ReplayCounters replays;
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
   int64_t num_non_finite = 0;            // requests ended by NaN logits
@@ -87,8 +89,11 @@ class Engine final {
   void step();
   void run_copies(const schedule::StepPlan& plan);
   void make_room(const schedule::StepPlan& plan);
-  void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const TensorView& hidden);
+  StepOutput compute(const model::StepInputs& inputs);
+  void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const StepOutput& output);
+  bool all_greedy(const schedule::StepPlan& plan) const;
   void sample_row(const schedule::PlannedSeq& seq, Live& live, const TensorView& logits);
+  void accept(const schedule::PlannedSeq& seq, Live& live, SampledToken token);
   void publish_progress(const schedule::StepPlan& plan);
   void end(schedule::SeqId id, FinishReason reason, std::string error = "");
   void finish_all(FinishReason reason, const std::string& error);
@@ -106,6 +111,7 @@ class Engine final {
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<InputBatch> batch_;
   std::unique_ptr<InputMirror> mirror_;
+  std::unique_ptr<DecodeReplay> replay_;
   std::unique_ptr<Sampler> sampler_;
   std::function<void(Index, const TensorView&)> layer_tap_;
 

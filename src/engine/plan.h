@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/page_plan.h"
+#include "engine/decode_replay.h"
 #include "engine/dispatch.h"
 #include "io/generation_config.h"
 #include "io/model_config.h"
@@ -51,6 +52,7 @@ struct EngineOptions {
   int64_t min_checkpoint_tokens = 512;  // with prefix caching: kept states lie at least this far apart
   cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
   DispatchConfig dispatch;
+  ReplayMode replay = ReplayMode::kFullDecodeOnly;  // where the device can
   std::function<void(const EngineInfo& info)>
       on_plan;  // called once all is decided, before weights are loaded
   std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;

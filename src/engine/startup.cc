@@ -81,6 +81,7 @@ void Engine::make_step_state(const EngineOptions& options) {
                                         *dispatcher_);
   mirror_ = std::make_unique<InputMirror>(ops_->memory(), info_.page_plan, options.max_num_batched_tokens,
                                           options.max_num_seqs, info_.max_model_len);
+  replay_ = std::make_unique<DecodeReplay>(*ops_, options.replay);
   sampler_ = std::make_unique<Sampler>(info_.config.vocab_size);
   sampled_.reserve(static_cast<size_t>(options.max_num_seqs));
   model_->reserve(step_limits(options));

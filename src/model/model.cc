@@ -95,6 +95,8 @@ void Model::reserve(const StepLimits& limits) {
   hidden_ = memory.allocate(dtype_, {limits.max_tokens, config_.hidden_size});
   logits_ = memory.allocate(dtype_, {limits.max_logits, config_.vocab_size});
   if (!memory.is_host()) host_logits_ = Buffer(dtype_, {limits.max_logits, config_.vocab_size});
+  best_ = memory.allocate(DType::kI32, {limits.max_logits});
+  host_best_.resize(static_cast<size_t>(limits.max_logits));
 }
 
 TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
@@ -160,10 +162,21 @@ TensorView Model::logits(const TensorView& hidden) {
   const TensorView out = logits_.view().rows(0, hidden.dim(0));
   // Sampled rows of prompts and of decoding sequences alike: one order of sums for both.
   ops_.matmul({.x = hidden, .num_decode_rows = hidden.dim(0), .weight = &weights_.output(), .out = out});
-  if (ops_.memory().is_host()) return out;
-  const TensorView host = host_logits_.view().rows(0, hidden.dim(0));
-  ops_.memory().download(host.data, out.data, out.size_bytes());
+  return out;
+}
+
+TensorView Model::to_host(const TensorView& logits) {
+  if (ops_.memory().is_host()) return logits;
+  const TensorView host = host_logits_.view().rows(0, logits.dim(0));
+  ops_.memory().download(host.data, logits.data, logits.size_bytes());
   return host;
+}
+
+std::span<const int32_t> Model::best_tokens(const TensorView& logits) {
+  const TensorView best = best_.view().rows(0, logits.dim(0));
+  ops_.best_column({.x = logits, .out = best});
+  ops_.memory().download(host_best_.data(), best.data, best.size_bytes());
+  return {host_best_.data(), static_cast<size_t>(logits.dim(0))};
 }
 
 }  // namespace longspan::model

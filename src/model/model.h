@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -52,8 +53,13 @@ class Model final {
   // Runs one step within the reserved limits: writes the caches and returns the final hidden rows of
   // in.logit_rows, T [num_logits, H] after the final norm, valid until the next call.
   TensorView forward(const StepInputs& in, const CacheViews& cache);
-  // Logits of hidden rows T [m, H], m <= max_logits: T [m, vocab] in host memory, valid until the next call.
+  // Logits of hidden rows T [m, H], m <= max_logits: T [m, vocab] in the memory of the operations, valid
+  // until the next call.
   TensorView logits(const TensorView& hidden);
+  // Of those, valid as long: themselves in host memory, and each row's best token, -1 where a row is not
+  // finite (ops::BestColumn).
+  TensorView to_host(const TensorView& logits);
+  std::span<const int32_t> best_tokens(const TensorView& logits);
 
  private:
   void final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out);
@@ -69,6 +75,8 @@ class Model final {
   Buffer hidden_;       // T [max_tokens, H]: what forward() returns
   Buffer logits_;       // T [max_logits, vocab]
   Buffer host_logits_;  // the same for the host, where that is not the memory of the operations
+  Buffer best_;         // i32 [max_logits]
+  std::vector<int32_t> host_best_;
 };
 
 // The mixer of one layer, with its weights. What an architecture brings; all else is common.

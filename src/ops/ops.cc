@@ -1,6 +1,7 @@
 #include "ops/ops.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/dequantize.h"
 
@@ -245,6 +246,31 @@ void Ops::gated_delta(const GatedDelta& args) {
   expect_seqs(op, args.seqs);
   expect_state(op, args.state, args.state_pages, args.seqs);
   backend_->gated_delta(args);
+}
+
+void Backend::best_column(const BestColumn& args) {
+  dispatch_dtype(args.x.dtype, [&]<class T>() {
+    for (Index i = 0; i < args.x.dim(0); ++i) {
+      const T* row = args.x.as<T>() + i * args.x.stride(0);
+      int32_t best = 0;
+      bool finite = true;
+      for (Index j = 0; j < args.x.dim(1); ++j) {
+        const auto value = static_cast<float>(row[j]);
+        finite = finite && !std::isnan(value);
+        if (value > static_cast<float>(row[best])) best = static_cast<int32_t>(j);
+      }
+      finite = finite && std::isfinite(static_cast<float>(row[best]));
+      args.out.as<int32_t>()[i] = finite ? best : -1;
+    }
+  });
+}
+
+void Ops::best_column(const BestColumn& args) {
+  expect_model_dtype("best_column", args.x.dtype);
+  expect("best_column", "x", args.x, args.x.dtype, {-1, -1});
+  expect("best_column", "out", args.out, DType::kI32, {args.x.dim(0)});
+  CHECK_MSG(args.x.dim(1) > 0, "[best_column] x: got {}, need a column", to_string(args.x.shape));
+  backend_->best_column(args);
 }
 
 }  // namespace longspan::ops

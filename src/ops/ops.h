@@ -4,6 +4,7 @@
 // contract says so. A row's result never depends on which other rows share the call.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -235,11 +236,26 @@ struct GatedDelta {
   TensorView out;  // T [num_tokens, num_v_heads, v_dim]
 };
 
+// out[i] = the lowest index of the largest element of row i; -1 where a row holds a NaN or its largest
+// element is infinite.
+struct BestColumn {
+  TensorView x;    // T [num_rows, n]
+  TensorView out;  // i32 [num_rows]
+};
+
 // Rows drawn from a seed: element i is rnd(normal(splitmix64(key + i)) * deviation) as
 // model/weight_source.cc has it.
 struct RandomRows {
   uint64_t key = 0;
   Index num_rows = 0;
+};
+
+// Operations put together once and run again with the same arguments; what their tensors hold may differ.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // False, and nothing done: memory that the operations worked in has moved since.
+  virtual bool replay() = 0;
 };
 
 // One implementation of the list. Calls come from one thread (the engine's); a backend may use a pool of its
@@ -266,12 +282,16 @@ class Backend : public Memory {
     return pack_quantized(parts, dtype);
   }
 
-  // A weight of random rows, stacked along N, each value rounded to `stored` first. Null: this backend does not
-  // draw, its caller does; a card would wait minutes for the host's numbers.
+  // A weight of random rows, stacked along N, each value rounded to `stored` first. Null: this backend does
+  // not draw, its caller does; a card would wait minutes for the host's numbers.
   virtual std::unique_ptr<Weight> pack_random(std::span<const RandomRows> /*parts*/, Index /*in_features*/,
                                               DType /*stored*/, DType /*dtype*/, float /*deviation*/) {
     return nullptr;
   }
+
+  // Keeps the operations of `calls` without running them; they may neither upload nor download. All of them
+  // have run before with these shapes, so that their workspace is there. Null: this backend does not record.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& /*calls*/) { return nullptr; }
 
   virtual void embed(const Embed& args) = 0;
   virtual void gather_rows(const GatherRows& args) = 0;
@@ -288,6 +308,7 @@ class Backend : public Memory {
   virtual void attention(const Attention& args) = 0;
   virtual void causal_conv(const CausalConv& args) = 0;
   virtual void gated_delta(const GatedDelta& args) = 0;
+  virtual void best_column(const BestColumn& args);  // as it is, for tensors in host memory
 };
 
 // The door: checks shapes and dtypes once (a violation is a programmer's error and aborts, naming op, rule
@@ -307,6 +328,8 @@ class Ops {
     return backend_->pack_random(parts, in_features, stored, dtype, deviation);
   }
 
+  std::unique_ptr<Recording> record(const std::function<void()>& calls) { return backend_->record(calls); }
+
   void embed(const Embed& args);
   void gather_rows(const GatherRows& args);
   void rms_norm(const RmsNorm& args);
@@ -318,6 +341,7 @@ class Ops {
   void attention(const Attention& args);
   void causal_conv(const CausalConv& args);
   void gated_delta(const GatedDelta& args);
+  void best_column(const BestColumn& args);
 
  private:
   std::unique_ptr<Backend> backend_;

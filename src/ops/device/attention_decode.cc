@@ -198,9 +198,12 @@ struct DecodeKernel {
 // the threads adds its share in order; of the weights the block's tree does.
 template <int kWave, class T>
 struct JoinKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 1024;
   static constexpr int kColumns = kGroup * kMaxElements;
   static constexpr int kParts = kThreads / kColumns;
+  static constexpr int kHeld = 16;  // segments a thread reads at once
+  static_assert(kSegmentBlocks <= kThreads);
   Partials partials;
   SeqTable seqs;
   Heads<T> gate;  // or empty
@@ -214,6 +217,8 @@ struct JoinKernel {
   }
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     SharedPool pool;
     const Shared<float> scratch = pool.take<float>(kThreads / kWave);
     const Shared<float> other_scratch = pool.take<float>(kThreads / kWave);
@@ -226,39 +231,45 @@ struct JoinKernel {
     const int count = (seq_len + tokens - 1) / tokens;
     const int64_t first = partials.row(block_idx().y, head, 0);
 
-    float max = -INFINITY;
-    for (int i = thread_idx(); i < count; i += kThreads)
-      max = fmaxf(max, partials.norms.get(2 * (first + i)));
-    max = block_max<kWave, kThreads>(max, scratch);
-    float weight = 0.0f;
-    for (int i = thread_idx(); i < count; i += kThreads) {
-      const Vec<float, 2> norm = partials.norms.load<2>(2 * (first + i));
-      const float shrink = exp2f(norm.v[0] - max);
-      shrinks.put(i, shrink);
-      weight += shrink * norm.v[1];
-    }
-    weight = block_sum<kWave, kThreads>(weight, other_scratch);
-
-    const int d = thread_idx() % kColumns;
-    const int part = thread_idx() / kColumns;
+    // Everything that is read is under way before the first of it is used.
+    const int i = thread_idx();  // segments are fewer than threads
+    Vec<float, 2> norm{{-INFINITY, 0.0f}};
+    if (i < count) norm = partials.norms.load<2>(2 * (first + i));
+    const int d = i % kColumns;
     const int share = (count + kParts - 1) / kParts;
-    const int end = (part + 1) * share < count ? (part + 1) * share : count;
+    const int begin = i / kColumns * share;
+    const int end = begin + share < count ? begin + share : count;
+    const bool inside = d < partials.head_dim;
+    float held[kHeld];
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h)
+      held[h] = inside && begin + h < end ? part_sum(first + begin + h, d) : 0.0f;
+    const int64_t token = seqs.query_start_loc.get(seq_idx);
+    const float open = inside && !gate.empty() ? gate.row(token, head).at(d) : 0.0f;
+
+    const float max = block_max<kWave, kThreads>(norm.v[0], scratch);
+    const float shrink = exp2f(norm.v[0] - max);
+    if (i < count) shrinks.put(i, shrink);
+    const float weight = block_sum<kWave, kThreads>(shrink * norm.v[1], other_scratch);
     float sum = 0.0f;
-    if (d < partials.head_dim) {
-#pragma unroll 8
-      for (int i = part * share; i < end; ++i)
-        sum += shrinks.get(i) * partials.sums.get((first + i) * partials.head_dim + d);
-    }
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h)
+      if (begin + h < end) sum += shrinks.get(begin + h) * held[h];
+    if (inside)
+      for (int n = begin + kHeld; n < end; ++n) sum += shrinks.get(n) * part_sum(first + n, d);
     sums.put(thread_idx(), sum);
     block_sync();
     if (thread_idx() >= partials.head_dim) return;
     sum = 0.0f;
 #pragma unroll
     for (int p = 0; p < kParts; ++p) sum += sums.get(p * kColumns + d);
-    const int64_t token = seqs.query_start_loc.get(seq_idx);
     float value = rounded<T>(sum / weight);
-    if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-gate.row(token, head).at(d))));
+    if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-open)));
     out.row(token, head).set(d, value);
+  }
+
+  DEVICE_FN float part_sum(int64_t row, int d) const {
+    return partials.sums.get(row * partials.head_dim + d);
   }
 };
 

@@ -21,6 +21,7 @@ constexpr int kTile = 16;  // keys
 // Bound by memory: 2 * head_dim * sizeof(T) bytes a key and KV head.
 template <class T, int kDim, bool kWholePages>
 struct MmaDecodeKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;
   static constexpr int kWaves = kThreads / kMmaWave;
   static constexpr size_t kSharedBytes =
@@ -47,11 +48,11 @@ struct MmaDecodeKernel {
   };
 
   DEVICE_FN void operator()() const {
+    release_next();
     const int seq_idx = first_seq + block_idx().z;
     const int seq_len = seqs.seq_lens.get(seq_idx);
     const int tokens = segment_tokens(seq_len, grid_size().y);
     const int begin = block_idx().x * tokens;
-    if (begin >= seq_len) return;
     const int end = begin + tokens < seq_len ? begin + tokens : seq_len;
 
     const int group_size = partials.num_q_heads / kv.num_kv_heads;
@@ -61,11 +62,14 @@ struct MmaDecodeKernel {
     const int num_heads = group_size - part * kHeads < kHeads ? group_size - part * kHeads : kHeads;
 
     const Global<int32_t> table = block_table.row(seq_idx);
+    int base = begin + thread_idx() / kMmaWave * kTile;
+    if (base < end) prefetch(table, kv_head, base, end);
+    await_previous();
+    if (begin >= seq_len) return;
     Word query[kDim / 32];
     load_query(seqs.query_start_loc.get(seq_idx), first_head, num_heads, query);
     State state;
     Tile tile;
-    int base = begin + thread_idx() / kMmaWave * kTile;
     if (base < end) load_keys(table, kv_head, base, end, tile);
     if (base < end) load_values(table, kv_head, base, end, tile);
     while (base < end) {
@@ -94,6 +98,18 @@ struct MmaDecodeKernel {
 
   static DEVICE_FN Word word(Global<T> row, int i) {
     return Global<Word>{reinterpret_cast<Word*>(row.data)}.get(i);
+  }
+
+  // A lane takes half of a row of K and of V.
+  DEVICE_FN void prefetch(Global<int32_t> table, int kv_head, int base, int end) const {
+    constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+    const int page = table.get(base / kv.page_tokens);
+    const int lane = thread_idx() % kMmaWave;
+#pragma unroll
+    for (int plane = 0; plane < 2; ++plane) {
+      const Global<T> from = row(table, page, plane, kv_head, base, lane % 16, end);
+      for (int d = lane / 16 * kLine; d < kDim; d += 2 * kLine) from.prefetch(d);
+    }
   }
 
   // Row `i` of the tile; what lies behind `end` reads the last row and gets no weight.

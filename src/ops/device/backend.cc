@@ -10,6 +10,25 @@
 namespace longspan::ops::device {
 namespace {
 
+// Good as long as the scratch memory stays where it was.
+class DeviceRecording final : public Recording {
+ public:
+  DeviceRecording(Device& device, const Scratch& scratch, std::shared_ptr<void> recorded)
+      : device_(device), scratch_(scratch), num_moves_(scratch.num_moves()), recorded_(std::move(recorded)) {}
+
+  bool replay() override {
+    if (scratch_.num_moves() != num_moves_) return false;
+    device_.replay(recorded_.get());
+    return true;
+  }
+
+ private:
+  Device& device_;
+  const Scratch& scratch_;
+  const int64_t num_moves_;
+  std::shared_ptr<void> recorded_;
+};
+
 class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(int index) : device_(index), scratch_(device_), tables_(device_), library_(device_) {
@@ -47,6 +66,11 @@ class DeviceBackend final : public Backend {
                                       DType dtype, float deviation) override {
     return device::pack_random(context_, parts, in_features, stored, dtype, deviation);
   }
+  std::unique_ptr<Recording> record(const std::function<void()>& calls) override {
+    std::shared_ptr<void> recorded = device_.record(calls);
+    if (recorded == nullptr) return nullptr;
+    return std::make_unique<DeviceRecording>(device_, scratch_, std::move(recorded));
+  }
   Device& device() { return device_; }
 
   void embed(const Embed& args) override { device::embed(context_, args); }
@@ -54,11 +78,13 @@ class DeviceBackend final : public Backend {
   void rms_norm(const RmsNorm& args) override { device::rms_norm(context_, args); }
   void matmul(const Matmul& args) override { device::matmul(context_, args); }
   void swiglu(const SwiGlu& args) override { device::swiglu(context_, args); }
+  void matmul_swiglu(const MatmulSwiGlu& args) override { device::matmul_swiglu(context_, args); }
   void rope_angles(const RopeAngles& args) override { device::rope_angles(context_, args); }
   void qk_rope_write(const QkRopeWrite& args) override { device::qk_rope_write(context_, args); }
   void attention(const Attention& args) override { device::attention(context_, args); }
   void causal_conv(const CausalConv& args) override { device::causal_conv(context_, args); }
   void gated_delta(const GatedDelta& args) override { device::gated_delta(context_, args); }
+  void best_column(const BestColumn& args) override { device::best_column(context_, args); }
 
  private:
   static void print(const std::vector<KernelTime>& rows) {

@@ -456,6 +456,11 @@ void set_seed(uint64_t seed) { machine().seed(seed); }
 
 void run(const LaunchShape& shape, const std::function<void()>& kernel) { machine().run(shape, kernel); }
 
+Recorded*& recording() {
+  static Recorded* to = nullptr;
+  return to;
+}
+
 void prepare() {
   machine();
   allocations();

@@ -71,6 +71,10 @@ struct LaunchShape {
 // Runs every block. One launch at a time in a process.
 void run(const LaunchShape& shape, const std::function<void()>& kernel);
 
+// Work kept to be run later, in order. While there is one to record to, launches go there instead.
+using Recorded = std::vector<std::function<void()>>;
+Recorded*& recording();
+
 // Makes what lives as long as the process. Whoever frees device memory at its end calls this first.
 void prepare();
 
@@ -227,7 +231,11 @@ inline const char* error_text(Error) { return "none"; }
 template <class Kernel>
 api::Error start_kernel(const Kernel& kernel, const char* name, Grid grid, int wave, size_t shared_bytes,
                         void*) {
-  emulator::run({name, grid, Kernel::kThreads, wave, shared_bytes}, [&] { kernel(); });
+  const emulator::LaunchShape shape{name, grid, Kernel::kThreads, wave, shared_bytes};
+  if (emulator::Recorded* const to = emulator::recording())
+    to->push_back([=] { emulator::run(shape, kernel); });
+  else
+    emulator::run(shape, [&] { kernel(); });
   return api::kSuccess;
 }
 

@@ -1,6 +1,7 @@
 // out = x W^T for few rows of x: weights stream by once, in 16-byte words. Bound by memory.
 #include <algorithm>
 
+#include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/wave.h"
@@ -12,17 +13,19 @@ namespace {
 // A wave holds kRows weight rows and kM rows of x. Lane l takes the words l, l + kWave, ... of a row, adds
 // their elements in order, and the wave adds its lanes as a butterfly: the tree of a sum depends on K and the
 // wave's width alone, neither on kM nor on kRows. x stays in the first-level cache.
-template <int kWave, class T, int kM>
+// With kSwiGlu the rows of a wave are a gate row and its up row, n further down, and out gets their product.
+template <int kWave, class T, int kM, bool kSwiGlu>
 struct GemvKernel {
   static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;  // small blocks: 5,120 rows still spread evenly
   static constexpr int kRows = 2;
-  static constexpr int kUnroll = kM <= 4 ? 4 : 2;  // words in flight, a row
-  static constexpr int kRowsPerBlock = kThreads / kWave * kRows;
+  static constexpr int kUnroll = kM <= 4 ? 4 : 2;       // words in flight, a row
+  static constexpr int kOutputs = kSwiGlu ? 1 : kRows;  // of a wave
+  static constexpr int kOutputsPerBlock = kThreads / kWave * kOutputs;
   using Word = Vec<T, kVec<T>>;
 
   Matrix<T> x;         // [m, k] in whole words
-  Matrix<T> weight;    // [n, k] in whole words, zero-padded
+  Matrix<T> weight;    // [n, k] in whole words, zero-padded; [2 n, k] with kSwiGlu
   Global<float> bias;  // [n] or empty
   Matrix<T> out;       // [m, n]
   int m;               // up to kM
@@ -31,7 +34,7 @@ struct GemvKernel {
 
   DEVICE_FN void operator()() const {
     release_next();
-    const int first = block_idx().x * kRowsPerBlock + Wave<kWave>::index() * kRows;
+    const int first = block_idx().x * kOutputsPerBlock + Wave<kWave>::index() * kOutputs;
     float sums[kM][kRows] = {};
     int word = Wave<kWave>::lane();
     // The first words are on their way before x is there.
@@ -53,12 +56,29 @@ struct GemvKernel {
       load(first, word, one);
       add(word, one, sums);
     }
-    for (int i = 0; i < kM; ++i)
-      for (int r = 0; r < kRows; ++r) {
-        const float sum = Wave<kWave>::sum(sums[i][r]);
-        if (Wave<kWave>::lane() != 0 || i >= m || first + r >= n) continue;
-        out.row(i).set(first + r, bias.empty() ? sum : sum + bias.get(first + r));
-      }
+    for (int i = 0; i < kM; ++i) {
+      float row_sums[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) row_sums[r] = Wave<kWave>::sum(sums[i][r]);
+      if (Wave<kWave>::lane() == 0 && i < m) write(i, first, row_sums);
+    }
+  }
+
+  DEVICE_FN void write(int i, int first, const float (&row_sums)[kRows]) const {
+    if constexpr (kSwiGlu) {
+      out.row(i).set(first, swiglu_of(rounded<T>(row_sums[0]), rounded<T>(row_sums[1])));
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        if (first + r < n)
+          out.row(i).set(first + r, bias.empty() ? row_sums[r] : row_sums[r] + bias.get(first + r));
+    }
+  }
+
+  // Row r of the wave's; one that there is not is another's.
+  DEVICE_FN Global<T> row(int first, int r) const {
+    if constexpr (kSwiGlu) return weight.row(first + r * n);
+    return weight.row(first + r < n ? first + r : n - 1);
   }
 
   template <int kCount>
@@ -67,8 +87,7 @@ struct GemvKernel {
     for (int u = 0; u < kCount; ++u)
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
-        w[u][r] = weight.row(first + r < n ? first + r : n - 1)
-                      .template stream<kVec<T>>(static_cast<int64_t>(word + u * kWave) * kVec<T>);
+        w[u][r] = row(first, r).template stream<kVec<T>>(static_cast<int64_t>(word + u * kWave) * kVec<T>);
   }
   template <int kCount>
   DEVICE_FN void add(int word, const Word (&w)[kCount][kRows], float (&sums)[kM][kRows]) const {
@@ -86,16 +105,16 @@ struct GemvKernel {
   }
 };
 
-template <int kWave, class T, int kM>
+template <int kWave, class T, int kM, bool kSwiGlu>
 void gemv_rows(const Context& context, const Matmul& args) {
-  using Kernel = GemvKernel<kWave, T, kM>;
+  using Kernel = GemvKernel<kWave, T, kM, kSwiGlu>;
   const DeviceWeight& weight = device_weight(args.weight);
-  const Index n = weight.out_features;
+  const Index n = args.out.dim(1);
   launch(context.device,
-         {.name = "gemv",
-          .grid = {ceil_div(n, Kernel::kRowsPerBlock)},
+         {.name = kSwiGlu ? "gemv_swiglu" : "gemv",
+          .grid = {ceil_div(n, Kernel::kOutputsPerBlock)},
           .bytes = static_cast<double>(weight.size_bytes()),
-          .flops = 2.0 * static_cast<double>(args.x.dim(0) * n * weight.in_features)},
+          .flops = 2.0 * static_cast<double>(args.x.dim(0) * weight.out_features * weight.in_features)},
          Kernel{.x = matrix<T>(args.x),
                 .weight = matrix<T>(weight.view()),
                 .bias = global<float>(args.bias),
@@ -105,9 +124,8 @@ void gemv_rows(const Context& context, const Matmul& args) {
                 .words = static_cast<int>(weight.stride() / kVec<T>)});
 }
 
-}  // namespace
-
-void gemv(const Context& context, const Matmul& args) {
+template <bool kSwiGlu>
+void gemv_any(const Context& context, const Matmul& args) {
   dispatch_element(args.x.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
       for (Index begin = 0; begin < args.x.dim(0); begin += 16) {
@@ -116,18 +134,23 @@ void gemv(const Context& context, const Matmul& args) {
         part.x = args.x.rows(begin, m);
         part.out = args.out.rows(begin, m);
         if (m == 1)
-          gemv_rows<kWave, T, 1>(context, part);
+          gemv_rows<kWave, T, 1, kSwiGlu>(context, part);
         else if (m == 2)
-          gemv_rows<kWave, T, 2>(context, part);
+          gemv_rows<kWave, T, 2, kSwiGlu>(context, part);
         else if (m <= 4)
-          gemv_rows<kWave, T, 4>(context, part);
+          gemv_rows<kWave, T, 4, kSwiGlu>(context, part);
         else if (m <= 8)
-          gemv_rows<kWave, T, 8>(context, part);
+          gemv_rows<kWave, T, 8, kSwiGlu>(context, part);
         else
-          gemv_rows<kWave, T, 16>(context, part);
+          gemv_rows<kWave, T, 16, kSwiGlu>(context, part);
       }
     });
   });
 }
+
+}  // namespace
+
+void gemv(const Context& context, const Matmul& args) { gemv_any<false>(context, args); }
+void gemv_swiglu(const Context& context, const Matmul& args) { gemv_any<true>(context, args); }
 
 }  // namespace longspan::ops::device

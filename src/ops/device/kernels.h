@@ -16,14 +16,17 @@ class Scratch {
   void* reserve(size_t size_bytes) {
     if (buffer_.size_bytes() < size_bytes) {
       device_.wait();  // kernels in flight use the old one
+      ++num_moves_;
       buffer_ = {};
       buffer_ = device_.allocate(DType::kU8, {static_cast<Index>(size_bytes)});
     }
     return buffer_.data();
   }
+  int64_t num_moves() const { return num_moves_; }  // what was recorded before a move works in old memory
 
  private:
   Device& device_;
+  int64_t num_moves_ = 0;
   Buffer buffer_;
 };
 
@@ -44,10 +47,14 @@ void embed(const Context& context, const Embed& args);  // rows.cc
 void gather_rows(const Context& context, const GatherRows& args);
 void rms_norm(const Context& context, const RmsNorm& args);
 void swiglu(const Context& context, const SwiGlu& args);
+void best_column(const Context& context, const BestColumn& args);  // best_column.cc
 
 void matmul(const Context& context, const Matmul& args);  // matmul.cc
 void gemv(const Context& context, const Matmul& args);    // gemv.cc: any number of rows, 16 at a time
-void gemm(const Context& context, const Matmul& args);    // gemm.cc
+// The same, out [m, N / 2] = rnd(silu(gate) * up) of both halves of x W^T, each rounded.
+void gemv_swiglu(const Context& context, const Matmul& args);
+void matmul_swiglu(const Context& context, const MatmulSwiGlu& args);  // matmul.cc
+void gemm(const Context& context, const Matmul& args);                 // gemm.cc
 
 void rope_angles(const Context& context, const RopeAngles& args);  // rope.cc
 void qk_rope_write(const Context& context, const QkRopeWrite& args);

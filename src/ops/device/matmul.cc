@@ -43,6 +43,11 @@ Matmul rows_of(const Matmul& args, Index begin, Index count) {
   return part;
 }
 
+Index decode_rows(Index said, Index num_rows) {
+  if (said >= 0) return said;
+  return num_rows <= kMaxGemvRows ? num_rows : 0;
+}
+
 }  // namespace
 
 void matmul(const Context& context, const Matmul& args) {
@@ -53,13 +58,27 @@ void matmul(const Context& context, const Matmul& args) {
   if (num_rows == 0) return;
   Matmul all = args;
   if (!takes_words(args.x)) all.x = padded(context, args.x);
-  const Index small = args.num_decode_rows >= 0  ? args.num_decode_rows
-                      : num_rows <= kMaxGemvRows ? num_rows
-                                                 : 0;
+  const Index small = decode_rows(args.num_decode_rows, num_rows);
   if (small > 0) gemv(context, rows_of(all, 0, small));
   if (small == num_rows) return;
   const Matmul large = rows_of(all, small, num_rows - small);
   if (!context.library.matmul(large)) gemm(context, large);
+}
+
+// Decode rows pass gate_up by; the others go through it.
+void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
+  const Index num_rows = args.x.dim(0);
+  const Index small = takes_words(args.x) ? decode_rows(args.num_decode_rows, num_rows) : 0;
+  const Index large = num_rows - small;
+  if (small > 0)
+    gemv_swiglu(context, {.x = args.x.rows(0, small), .weight = args.weight, .out = args.out.rows(0, small)});
+  if (large == 0) return;
+  const TensorView gate_up = args.gate_up.rows(small, large);
+  matmul(context, {.x = args.x.rows(small, large),
+                   .num_decode_rows = args.num_decode_rows < 0 ? -1 : args.num_decode_rows - small,
+                   .weight = args.weight,
+                   .out = gate_up});
+  swiglu(context, {.gate_up = gate_up, .out = args.out.rows(small, large)});
 }
 
 }  // namespace longspan::ops::device

@@ -10,6 +10,7 @@ namespace {
 // Thread: one angle. Positions go to a million: a float's sine of such an angle needs double arithmetic, and
 // there are few of them.
 struct RopeAnglesKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 64;
   Global<int32_t> positions;  // [num_tokens]
   Global<float> inv_freq;     // [half]
@@ -17,6 +18,8 @@ struct RopeAnglesKernel {
   int half;
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     const int64_t token = block_idx().x;
     for (int j = thread_idx(); j < half; j += kThreads) {
       const double angle = static_cast<double>(static_cast<float>(positions.get(token)) * inv_freq.get(j));
@@ -30,6 +33,7 @@ struct RopeAnglesKernel {
 // In place: a lane writes only elements that it alone reads after the norm's sum.
 template <int kWave, class T>
 struct QkRopeKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;
   static constexpr int kHeadsPerBlock = kThreads / kWave;
   Heads<T> q, k, v, q_out;
@@ -43,6 +47,8 @@ struct QkRopeKernel {
   bool round_then_scale;
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     const int64_t token = block_idx().x;
     const int head = block_idx().y * kHeadsPerBlock + Wave<kWave>::index();
     if (head >= num_q_heads + kv.num_kv_heads) return;

@@ -1,4 +1,5 @@
 // Operations on rows: gather, norm, SwiGLU. One block a row, threads over its words. All are bound by memory.
+#include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/wave.h"
@@ -10,6 +11,7 @@ namespace {
 // out[i] = x[rows[i]], as bytes. Block: row i; threads over words.
 template <class Word>
 struct GatherKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 256;
   Matrix<Word> x;        // [num_rows, n]
   Global<int32_t> rows;  // [m]
@@ -17,6 +19,8 @@ struct GatherKernel {
   int64_t n;             // words
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     const int64_t i = block_idx().x;
     const Global<Word> from = x.row(rows.get(i));
     const Global<Word> to = out.row(i);
@@ -148,10 +152,8 @@ struct SwiGluWordsKernel {
     Word gates = gate_up.row(row).template load<kVec<T>>(j);
     const Word ups = gate_up.row(row).template load<kVec<T>>(n + j);
 #pragma unroll
-    for (int e = 0; e < kVec<T>; ++e) {
-      const float gate = to_float(gates.v[e]);
-      gates.v[e] = from_float<T>(gate / (1.0f + expf(-gate)) * to_float(ups.v[e]));
-    }
+    for (int e = 0; e < kVec<T>; ++e)
+      gates.v[e] = from_float<T>(swiglu_of(to_float(gates.v[e]), to_float(ups.v[e])));
     out.row(row).template store<kVec<T>>(j, gates);
   }
 };
@@ -168,8 +170,7 @@ struct SwiGluKernel {
     const int64_t j = static_cast<int64_t>(block_idx().y) * kThreads + thread_idx();
     if (j >= n) return;
     const int64_t row = block_idx().x;
-    const float gate = gate_up.row(row).at(j);
-    out.row(row).set(j, gate / (1.0f + expf(-gate)) * gate_up.row(row).at(n + j));
+    out.row(row).set(j, swiglu_of(gate_up.row(row).at(j), gate_up.row(row).at(n + j)));
   }
 };
 

@@ -2,6 +2,8 @@
 // runtime_emulator.cc stands behind it, whichever the build has.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +52,11 @@ class Device final {
   void copy(void* to, const void* from, size_t size_bytes);  // device to device
   void zero(void* to, size_t size_bytes);
   void wait();
+
+  // Keeps what `calls` puts into the stream instead of running it; null where the device cannot, and while a
+  // profile is taken. replay() puts all of it into the stream.
+  std::shared_ptr<void> record(const std::function<void()>& calls);
+  void replay(void* recorded);
 
   // Times every launch from here on with two events; costs a few microseconds a launch.
   void start_profile();

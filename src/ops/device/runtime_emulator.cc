@@ -10,6 +10,13 @@ constexpr size_t kMemoryBytes = size_t{8} << 30;
 
 void release(void* pointer, size_t) { emulator::free(pointer); }
 
+void run_or_keep(const std::function<void()>& work) {
+  if (emulator::recording() != nullptr)
+    emulator::recording()->push_back(work);
+  else
+    work();
+}
+
 }  // namespace
 
 struct Device::Impl {};
@@ -35,11 +42,38 @@ Buffer Device::allocate(DType dtype, Shape shape) const {
   return Buffer(data, dtype, shape, release);
 }
 
-void Device::upload(void* to, const void* from, size_t size_bytes) { std::memcpy(to, from, size_bytes); }
-void Device::download(void* to, const void* from, size_t size_bytes) { std::memcpy(to, from, size_bytes); }
-void Device::copy(void* to, const void* from, size_t size_bytes) { std::memcpy(to, from, size_bytes); }
-void Device::zero(void* to, size_t size_bytes) { std::memset(to, 0, size_bytes); }
+void Device::upload(void* to, const void* from, size_t size_bytes) {
+  CHECK_MSG(emulator::recording() == nullptr, "upload of {} bytes inside a recording", size_bytes);
+  std::memcpy(to, from, size_bytes);
+}
+void Device::download(void* to, const void* from, size_t size_bytes) {
+  CHECK_MSG(emulator::recording() == nullptr, "download of {} bytes inside a recording", size_bytes);
+  std::memcpy(to, from, size_bytes);
+}
+void Device::copy(void* to, const void* from, size_t size_bytes) {
+  run_or_keep([=] { std::memcpy(to, from, size_bytes); });
+}
+void Device::zero(void* to, size_t size_bytes) {
+  run_or_keep([=] { std::memset(to, 0, size_bytes); });
+}
 void Device::wait() {}
+
+std::shared_ptr<void> Device::record(const std::function<void()>& calls) {
+  auto recorded = std::make_shared<emulator::Recorded>();
+  emulator::recording() = recorded.get();
+  try {
+    calls();
+  } catch (...) {
+    emulator::recording() = nullptr;
+    throw;
+  }
+  emulator::recording() = nullptr;
+  return recorded;
+}
+void Device::replay(void* recorded) {
+  for (const std::function<void()>& work : *static_cast<emulator::Recorded*>(recorded)) work();
+}
+
 void Device::start_profile() {}
 std::vector<KernelTime> Device::finish_profile() { return {}; }
 void Device::before_launch() {}

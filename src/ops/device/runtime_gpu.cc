@@ -98,6 +98,39 @@ void Device::zero(void* to, size_t size_bytes) {
 }
 void Device::wait() { check("waiting", api::wait(static_cast<api::Stream>(stream_))); }
 
+std::shared_ptr<void> Device::record(const std::function<void()>& calls) {
+  if (impl_ != nullptr) return nullptr;
+  enter(info_.index);
+  const auto stream = static_cast<api::Stream>(stream_);
+  api::Graph graph = nullptr;
+  if (api::begin_capture(stream) != api::kSuccess) {
+    (void)api::last_error();
+    return nullptr;
+  }
+  try {
+    calls();
+  } catch (...) {
+    (void)api::end_capture(&graph, stream);
+    (void)api::destroy(graph);
+    throw;
+  }
+  api::Recorded recorded = nullptr;
+  const bool whole = api::end_capture(&graph, stream) == api::kSuccess && graph != nullptr &&
+                     api::instantiate(&recorded, graph) == api::kSuccess;
+  if (graph != nullptr) (void)api::destroy(graph);
+  if (!whole) {
+    (void)api::last_error();
+    return nullptr;
+  }
+  return std::shared_ptr<void>(recorded,
+                               [](void* old) { (void)api::destroy(static_cast<api::Recorded>(old)); });
+}
+
+void Device::replay(void* recorded) {
+  enter(info_.index);
+  check("replay", api::launch(static_cast<api::Recorded>(recorded), static_cast<api::Stream>(stream_)));
+}
+
 void Device::start_profile() {
   wait();
   if (impl_ == nullptr) impl_ = new Impl;

@@ -80,6 +80,106 @@ TEST(DeviceSwiGlu, AgreesWithReference) {
       }
 }
 
+// Decode rows multiply and activate in one kernel; the bits are those of two.
+TEST(DeviceMatmulSwiGlu, IsMatmulThenSwiGlu) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const auto& [rows, n, k] :
+           {std::array<Index, 3>{1, 9, 40}, {3, 16, 64}, {16, 5, 33}, {20, 8, 600}})
+        for (const Index num_decode_rows : {Index{-1}, Index{0}, rows / 2, rows}) {
+          const TestTensor x = random_rows(dtype, rows, k), weight = random_rows(DType::kF32, 2 * n, k);
+          const auto packed = device->pack({&weight.view(), 1}, dtype);
+          const TestTensor gate_up(dtype, {rows, 2 * n}), got(dtype, {rows, n}), want(dtype, {rows, n});
+          device->matmul_swiglu({.x = x.view(),
+                                 .num_decode_rows = num_decode_rows,
+                                 .weight = packed.get(),
+                                 .gate_up = gate_up.view(),
+                                 .out = got.view()});
+          device->matmul({.x = x.view(),
+                          .num_decode_rows = num_decode_rows,
+                          .weight = packed.get(),
+                          .out = gate_up.view()});
+          device->swiglu({.gate_up = gate_up.view(), .out = want.view()});
+          EXPECT_EQ(got.values(), want.values())
+              << dtype_name(dtype) << " " << rows << " x " << n << " x " << k;
+        }
+}
+
+TEST(DeviceBestColumn, IsTheFirstOfTheLargestOrNone) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (StagedBackend* device : devices())
+    for (const DType dtype : kDTypes)
+      for (const Index n : {1, 7, 1000, 20000}) {
+        const TestTensor x = random_rows(dtype, 7, n, n == 7 ? 3 : 0, n == 7);
+        const auto set = [&](Index row, Index column, float value) {
+          dispatch_dtype(dtype,
+                         [&]<class T>() { x.view().as<T>()[row * x.view().stride(0) + column] = T(value); });
+        };
+        set(0, n / 2, 50);
+        set(1, n - 1, 50), set(1, n / 3, 50);
+        set(2, n / 2, kNan);
+        set(3, n / 2, kInf);
+        for (Index j = 0; j < n; ++j) set(4, j, -kInf), set(5, j, j == n / 3 ? -5.0f : -kInf);
+        set(6, n / 2, -kInf);
+        const TestTensor got = ints(std::vector<int32_t>(7)), want = ints(std::vector<int32_t>(7));
+        device->best_column({.x = x.view(), .out = got.view()});
+        reference().best_column({.x = x.view(), .out = want.view()});
+        const auto list = [](const TestTensor& t) {
+          return std::vector<int32_t>(t.view().as<int32_t>(), t.view().as<int32_t>() + 7);
+        };
+        EXPECT_EQ(list(got), list(want)) << dtype_name(dtype) << n;
+        EXPECT_EQ(list(got)[1], n / 3);
+        EXPECT_EQ(list(got)[2], -1);
+        EXPECT_EQ(list(got)[3], -1);
+        EXPECT_EQ(list(got)[4], -1);
+        EXPECT_EQ(list(got)[5], n / 3);
+      }
+}
+
+// What was recorded reads what its tensors hold when it is replayed, and gives the bits of the calls.
+TEST(DeviceRecording, ReplaysWithChangedInputs) {
+  for (StagedBackend* staged : devices()) {
+    Backend& device = staged->device();
+    constexpr Index kRows = 2, kN = 96, kK = 64;
+    const TestTensor weight = random_rows(DType::kF32, kN, kK);
+    const auto packed = device.pack({&weight.view(), 1}, DType::kBF16);
+    const Buffer x = device.allocate(DType::kBF16, {kRows, kK}),
+                 y = device.allocate(DType::kBF16, {kRows, kN});
+    const Buffer normed = device.allocate(DType::kBF16, {kRows, kN}),
+                 best = device.allocate(DType::kI32, {kRows});
+    const Buffer ones = device.allocate(DType::kF32, {kN});
+    device.zero(ones.data(), ones.size_bytes());
+    const auto calls = [&] {
+      device.matmul({.x = x.view(), .num_decode_rows = kRows, .weight = packed.get(), .out = y.view()});
+      device.rms_norm({.x = y.view(), .weight = ones.view(), .out = normed.view()});
+      device.best_column({.x = normed.view(), .out = best.view()});
+    };
+    const auto read = [&] {
+      std::vector<uint16_t> values(kRows * kN);
+      std::vector<int32_t> columns(kRows);
+      device.download(values.data(), normed.data(), normed.size_bytes());
+      device.download(columns.data(), best.data(), best.size_bytes());
+      return std::pair(values, columns);
+    };
+    calls();
+    std::unique_ptr<Recording> recording = device.record(calls);
+    ASSERT_NE(recording, nullptr) << device.name();
+    for (int round = 0; round < 3; ++round) {
+      const TestTensor input = random_rows(DType::kBF16, kRows, kK);
+      device.upload(x.data(), input.view().data, x.size_bytes());
+      calls();
+      const auto expected = read();
+      device.zero(normed.data(), normed.size_bytes());
+      ASSERT_TRUE(recording->replay());
+      EXPECT_EQ(read(), expected);
+    }
+    recording = nullptr;
+    calls();
+    device.synchronize();
+  }
+}
+
 TEST(DeviceSwiGlu, SaturatesWithoutNan) {
   const std::vector<float> gates = {-1e30f, -1000, -104, -89, -20, 0, 20, 88, 100, 1e30f};
   const auto n = static_cast<Index>(gates.size());

@@ -110,6 +110,14 @@ class StagedBackend final : public Backend {
   void swiglu(const SwiGlu& args) override {
     run(args, {&SwiGlu::gate_up, &SwiGlu::out}, [&](const SwiGlu& moved) { device_->swiglu(moved); });
   }
+  void matmul_swiglu(const MatmulSwiGlu& args) override {
+    run(args, {&MatmulSwiGlu::x, &MatmulSwiGlu::gate_up, &MatmulSwiGlu::out},
+        [&](const MatmulSwiGlu& moved) { device_->matmul_swiglu(moved); });
+  }
+  void best_column(const BestColumn& args) override {
+    run(args, {&BestColumn::x, &BestColumn::out},
+        [&](const BestColumn& moved) { device_->best_column(moved); });
+  }
   void rope_angles(const RopeAngles& args) override {
     run(args, {&RopeAngles::positions, &RopeAngles::inv_freq, &RopeAngles::cos_sin},
         [&](const RopeAngles& moved) { device_->rope_angles(moved); });
