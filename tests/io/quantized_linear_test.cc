@@ -26,17 +26,17 @@ TEST(QuantizedLinear, TheFixturesAreWhatTheirNamesSay) {
   EXPECT_EQ(awq.quantised.count("model.layers.0.linear_attn.in_proj_a"), 0);
   EXPECT_TRUE(contains(awq.describe(), "awq (group 128, zeros)"));
 
-  const LinearLayout& gptq = survey_of("quant_gptq_g128_sym").quantised.at("model.layers.0.mlp.down_proj");
+  const LinearLayout gptq = survey_of("quant_gptq_g128_sym").quantised.at("model.layers.0.mlp.down_proj");
   EXPECT_EQ(gptq.form, LinearForm::kGptq);
   EXPECT_EQ(gptq.zero_offset, 1);
   EXPECT_EQ(gptq.group_index, "model.layers.0.mlp.down_proj.g_idx");
 
-  const LinearLayout& packed = survey_of("quant_ct_g32_asym").quantised.at("model.layers.0.mlp.down_proj");
+  const LinearLayout packed = survey_of("quant_ct_g32_asym").quantised.at("model.layers.0.mlp.down_proj");
   EXPECT_EQ(packed.form, LinearForm::kPacked);
   EXPECT_EQ(packed.group_size, 32);
   EXPECT_TRUE(packed.has_zeros);
 
-  const LinearLayout& fp8 = survey_of("quant_fp8_block128").quantised.at("model.layers.0.mlp.down_proj");
+  const LinearLayout fp8 = survey_of("quant_fp8_block128").quantised.at("model.layers.0.mlp.down_proj");
   EXPECT_EQ(fp8.form, LinearForm::kFp8);
   EXPECT_EQ(fp8.scale_rows, 128);
   EXPECT_EQ(fp8.group_size, 128);
