@@ -1,6 +1,7 @@
 #include "ops/device/emulator.h"
 
 #include <fmt/format.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -30,6 +31,8 @@ class Stacks {
     if (!free_.empty()) {
       const context::stack_context stack = free_.back();
       free_.pop_back();
+      // A fiber that was unwound left AddressSanitizer's marks on it.
+      ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - stack.size, stack.size);
       return stack;
     }
     void* pointer = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
