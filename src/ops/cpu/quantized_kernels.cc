@@ -56,15 +56,21 @@ struct Int4Codes {
   }
 };
 
-// Exponent and mantissa moved into place, subnormals too, then the difference of the two biases.
+// Exponent and mantissa moved into place and the difference of the biases added. Subnormals m 2^-9 as
+// 2^-6 (1 + m / 8) - 2^-6: they never become subnormal floats, which cost a hundred cycles each.
 struct E4M3Codes {
   static constexpr Index kPerWord = 4;
   static HWY_INLINE Vec value(Words word, int k) {
     const DU du;
+    const hn::Rebind<int32_t, F32> di32;
     const auto byte = hn::ShiftRightSame(word, 8 * k);
-    const auto magnitude = hn::ShiftLeft<20>(hn::And(byte, hn::Set(du, 0x7f)));
+    const auto magnitude = hn::And(byte, hn::Set(du, 0x7f));
     const auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(du, 0x80)));
-    const Vec value = hn::Mul(hn::BitCast(F32(), magnitude), set(0x1p120f));
+    const auto moved = hn::ShiftLeft<20>(magnitude);
+    const Vec normal = hn::BitCast(F32(), hn::Add(moved, hn::Set(du, 120u << 23)));
+    const Vec small = hn::Sub(hn::BitCast(F32(), hn::Add(moved, hn::Set(du, 121u << 23))), set(0x1p-6f));
+    const auto is_small = hn::Lt(hn::BitCast(di32, magnitude), hn::Set(di32, 8));
+    const Vec value = hn::IfThenElse(hn::RebindMask(F32(), is_small), small, normal);
     return hn::BitCast(F32(), hn::Or(hn::BitCast(du, value), sign));
   }
 };
