@@ -73,13 +73,14 @@ int main_of(int argc, char** argv) {
              format_bytes(info.weight_bytes), format_seconds(info.load_seconds), info.page_plan.page_tokens);
   for (const int64_t num_prompt : prompts) {
     run(engine, num_prompt, 4);
+    const int64_t replayed = engine.status().replays.num_replayed;
     const Run timed = run(engine, num_prompt, num_new);
     const double bytes = token_bytes(info, num_prompt);
     fmt::print(
         "prompt {:>7}: first token {:>8.1f} ms ({:.0f} tokens/s), then {:.3f} ms a token, {:.2f} GB each: "
-        "{:.0f} GB/s\n",
+        "{:.0f} GB/s; {} steps replayed\n",
         num_prompt, timed.ttft * 1e3, static_cast<double>(num_prompt) / timed.ttft, timed.token * 1e3,
-        bytes * 1e-9, bytes * 1e-9 / timed.token);
+        bytes * 1e-9, bytes * 1e-9 / timed.token, engine.status().replays.num_replayed - replayed);
     std::fflush(stdout);
   }
   return 0;
