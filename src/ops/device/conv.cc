@@ -1,4 +1,5 @@
 // Depthwise causal convolution with SiLU, and the inputs it leaves for the next step: prompt chunks.
+#include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/paged_kv.h"
@@ -47,7 +48,82 @@ struct ConvKernel {
     for (int j = 0; j < state.kernel; ++j)
       sum += weight.get(static_cast<int64_t>(c) * state.kernel + j) *
              to_float(input.get(row - span.first_row - (state.kernel - 1) + j, c));
-    out.row(row).set(c, sum / (1.0f + expf(-sum)));
+    out.row(row).set(c, silu(sum));
+  }
+};
+
+// Thread: one word of channels over a run of one sequence's tokens, the taps and the last inputs in
+// registers. Sums in ConvKernel's order.
+template <class T, int kTaps>
+struct ConvRunKernel {
+  static constexpr int kThreads = 128;
+  static constexpr int kRun = 32;    // tokens
+  static constexpr int kAtOnce = 4;  // of them on their way
+  static constexpr int kChannels = kThreads * kVec<T>;
+  using Word = Vec<T, kVec<T>>;
+  Matrix<T> x;           // [num_tokens, channels]
+  Global<float> weight;  // [channels, kTaps]
+  Matrix<T> out;         // [num_tokens, channels]
+  StatePages<T> state;
+  Global<int32_t> state_pages;  // [num_seqs]
+  SeqTable seqs;
+  int first_seq;
+  int end_seq;
+
+  DEVICE_FN void operator()() const {
+    int run = block_idx().y;
+    int seq_idx = first_seq;
+    Span span{};
+    for (; seq_idx < end_seq; ++seq_idx) {
+      span = seqs.span(seq_idx);
+      const int runs = (span.num_rows + kRun - 1) / kRun;
+      if (run < runs) break;
+      run -= runs;
+    }
+    const int c = block_idx().x * kChannels + thread_idx() * kVec<T>;
+    if (seq_idx == end_seq || c >= state.channels) return;
+    Vec<float, 4> taps[kTaps * kVec<T> / 4];
+#pragma unroll
+    for (int i = 0; i < kTaps * kVec<T> / 4; ++i)
+      taps[i] = weight.load<4>(static_cast<int64_t>(c) * kTaps + i * 4);
+    const int begin = run * kRun;
+    const int end = begin + kRun < span.num_rows ? begin + kRun : span.num_rows;
+    Word window[kTaps - 1 + kAtOnce];
+    const Global<T> history = state.history(state_pages.get(seq_idx));
+#pragma unroll
+    for (int j = 0; j < kTaps - 1; ++j) window[j] = input(span, history, begin - (kTaps - 1) + j, c);
+    for (int row = begin; row < end; row += kAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        window[kTaps - 1 + i] =
+            x.row(span.first_row + (row + i < end ? row + i : end - 1)).template load<kVec<T>>(c);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (row + i >= end) break;
+        Word result;
+#pragma unroll
+        for (int e = 0; e < kVec<T>; ++e) {
+          float sum = 0.0f;
+#pragma unroll
+          for (int j = 0; j < kTaps; ++j)
+            sum += taps[(e * kTaps + j) / 4].v[(e * kTaps + j) % 4] * to_float(window[i + j].v[e]);
+          result.v[e] = from_float<T>(silu(sum));
+        }
+        out.row(span.first_row + row + i).template store<kVec<T>>(c, result);
+      }
+#pragma unroll
+      for (int j = 0; j < kTaps - 1; ++j) window[j] = window[j + kAtOnce];
+    }
+  }
+
+  DEVICE_FN Word input(const Span& span, Global<T> history, int idx, int c) const {
+    if (idx >= 0) return x.row(span.first_row + idx).template load<kVec<T>>(c);
+    Word word;
+    if (span.context_len > 0)
+      return history.template load<kVec<T>>(static_cast<int64_t>(kTaps - 1 + idx) * state.channels + c);
+#pragma unroll
+    for (int e = 0; e < kVec<T>; ++e) word.v[e] = from_float<T>(0.0f);
+    return word;
   }
 };
 
@@ -89,6 +165,53 @@ struct ConvStateKernel {
   }
 };
 
+constexpr int kWordTaps = 4;  // the models'
+
+bool history_in_words(const StateCache& state) {
+  const Index row_bytes = state.conv_channels * static_cast<Index>(dtype_size(state.conv_dtype));
+  return reinterpret_cast<uintptr_t>(state.data) % 16 == 0 && state.page_stride_bytes % 16 == 0 &&
+         state.conv_offset_bytes % 16 == 0 && row_bytes % 16 == 0;
+}
+
+// Prompt rows, in whole words where they are.
+template <class T>
+void launch_conv(const Context& context, const CausalConv& args) {
+  const StatePages<T> state = state_pages<T>(args.state);
+  const int first_seq = static_cast<int>(args.seqs.num_decode_seqs);
+  const int end_seq = static_cast<int>(args.seqs.num_seqs);
+  const int num_rows = static_cast<int>(args.x.dim(0)) - first_seq;
+  const double bytes = 2.0 * static_cast<double>(args.x.size_bytes());
+  if (args.state.conv_kernel == kWordTaps && takes_words(args.x) && takes_words(args.out) &&
+      takes_words(args.weight) && history_in_words(args.state)) {
+    using Kernel = ConvRunKernel<T, kWordTaps>;
+    const int max_runs = num_rows / Kernel::kRun + end_seq - first_seq;
+    launch(context.device,
+           {.name = "causal_conv",
+            .grid = {ceil_div(state.channels, Kernel::kChannels), max_runs},
+            .bytes = bytes},
+           Kernel{.x = matrix<T>(args.x),
+                  .weight = global<float>(args.weight),
+                  .out = matrix<T>(args.out),
+                  .state = state,
+                  .state_pages = global<int32_t>(args.state_pages),
+                  .seqs = seq_table(args.seqs),
+                  .first_seq = first_seq,
+                  .end_seq = end_seq});
+    return;
+  }
+  launch(context.device,
+         {.name = "causal_conv_any",
+          .grid = {num_rows, ceil_div(state.channels, ConvKernel<T>::kThreads)},
+          .bytes = bytes},
+         ConvKernel<T>{.x = matrix<T>(args.x),
+                       .weight = global<float>(args.weight),
+                       .out = matrix<T>(args.out),
+                       .state = state,
+                       .state_pages = global<int32_t>(args.state_pages),
+                       .seqs = seq_table(args.seqs),
+                       .first_seq = first_seq});
+}
+
 }  // namespace
 
 void causal_conv(const Context& context, const CausalConv& args) {
@@ -99,17 +222,7 @@ void causal_conv(const Context& context, const CausalConv& args) {
   dispatch_element(args.x.dtype, [&]<class T>() {
     const StatePages<T> state = state_pages<T>(args.state);
     const int blocks = ceil_div(state.channels, 256);
-    launch(context.device,
-           {.name = "causal_conv",
-            .grid = {static_cast<int>(args.x.dim(0)) - first_seq, blocks},
-            .bytes = 2.0 * static_cast<double>(args.x.size_bytes())},
-           ConvKernel<T>{.x = matrix<T>(args.x),
-                         .weight = global<float>(args.weight),
-                         .out = matrix<T>(args.out),
-                         .state = state,
-                         .state_pages = global<int32_t>(args.state_pages),
-                         .seqs = seq_table(args.seqs),
-                         .first_seq = first_seq});
+    launch_conv<T>(context, args);
     ConvStateKernel<T> kernel{.x = matrix<T>(args.x),
                               .state = state,
                               .state_pages = global<int32_t>(args.state_pages),

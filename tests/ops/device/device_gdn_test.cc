@@ -47,17 +47,29 @@ void expect_delta_like_reference(StagedBackend& device, const GdnShape& shape) {
   EXPECT_EQ(got.states.page_bytes(2 * c.num_seqs() + 1), c.pool.page_bytes(2 * c.num_seqs() + 1));
 }
 
+// Channels in whole 16-byte words take a kernel of their own with the models' kernel of 4.
 TEST(DeviceConv, AgreesAtEveryLengthAndKernel) {
   for (StagedBackend* device : devices())
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
       for (const Index conv_kernel : {2, 4, 5})
-        for (const Index length : {1, 2, 3, 4, 9, 70})
-          expect_conv_like_reference(*device, {.dtype = dtype,
-                                               .num_k_heads = 1,
-                                               .k_dim = 16,
-                                               .v_dim = 17,
-                                               .conv_kernel = conv_kernel,
-                                               .seqs = {{0, length}, {9, length}}});
+        for (const Index v_dim : {16, 17})
+          for (const Index length : {1, 2, 3, 4, 9, 70})
+            expect_conv_like_reference(*device, {.dtype = dtype,
+                                                 .num_k_heads = 1,
+                                                 .k_dim = 16,
+                                                 .v_dim = v_dim,
+                                                 .conv_kernel = conv_kernel,
+                                                 .seqs = {{0, length}, {9, length}}});
+}
+
+TEST(DeviceConv, MixesDecodeRowsAndPromptsInWords) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      expect_conv_like_reference(*device,
+                                 {.dtype = dtype,
+                                  .seqs = {{700, 1}, {0, 1}, {2, 1}, {0, 130}, {64, 2}, {1, 20}, {0, 1}},
+                                  .num_decode_seqs = 3,
+                                  .padding = 8});
 }
 
 TEST(DeviceConv, MixesDecodeRowsAndPrompts) {
@@ -177,7 +189,7 @@ TEST(DeviceGatedDelta, WorksThroughManyCellsOnMatrixUnits) {
                                           .num_k_heads = 1,
                                           .k_dim = kMatrixDim,
                                           .v_dim = kMatrixDim,
-                                          .seqs = {{3, 1500}, {0, 100}, {10, 900}}});
+                                          .seqs = {{3, 3100}, {0, 100}, {10, 1500}}});
 }
 
 TEST(DeviceGatedDelta, SurvivesExtremeDecaysOnMatrixUnits) {
