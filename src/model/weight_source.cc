@@ -196,8 +196,7 @@ std::unique_ptr<ops::Weight> WeightSource::drawn(ops::Ops& ops, std::span<const 
                                                  Index in_features, DType dtype) {
   if (store_ != nullptr) return nullptr;
   std::vector<ops::RandomRows> rows;
-  for (const LinearPart& part : parts)
-    rows.push_back({mix(seed_ ^ hash_name(part.name)), part.out_features});
+  for (const LinearPart& part : parts) rows.push_back({mix(seed_ ^ hash_name(part.name)), part.out_features});
   std::unique_ptr<ops::Weight> weight =
       ops.pack_random(rows, in_features, random_dtype_, dtype, kLinearDeviation);
   if (weight != nullptr)
