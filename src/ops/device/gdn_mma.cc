@@ -9,10 +9,11 @@ namespace longspan::ops::device {
 namespace gdn {
 namespace {
 
-constexpr int kCellsAtOnce = 32;  // bounds the workspace, which the second-level cache should hold
+constexpr int kCellsAtOnce = 64;  // bounds the workspace: 54 KB a cell and value head
 
 // Block (cell, value head): 16 lanes a token, a word each.
 struct OutputKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;
   CellTable cells;
   Workspace workspace;
@@ -20,6 +21,8 @@ struct OutputKernel {
   int first_cell;
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     const Cell cell = cells.find(first_cell + block_idx().x);
     if (cell.seq_idx < 0) return;
     const int head = block_idx().y;

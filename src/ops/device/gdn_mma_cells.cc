@@ -5,6 +5,7 @@ namespace {
 
 // Block (cell, value head): T, P and the factors of rows.
 struct CellKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;
   static constexpr int kSquare = kCell + 4;  // pitch of fp32 squares; one takes the room of a tile
   static constexpr int kHalf = kCell / 2;
@@ -25,6 +26,8 @@ struct CellKernel {
   };
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     const Cell cell = cells.find(first_cell + block_idx().x);
     if (cell.seq_idx < 0) return;
     const int head = block_idx().y;

@@ -9,6 +9,7 @@ namespace {
 // S^T [16, k_dim] and R^T, V'^T, O^T [16, tokens] are C fragments, and the A fragments of the next product;
 // K, Q, T and P are the right sides. In two phases a cell: R and V' beside Q S, then the next S beside P V'.
 struct ScanKernel {
+  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 256;
   static constexpr int kColumnWaves = 4;
   static constexpr int kColumns = 16 * kColumnWaves;
@@ -33,6 +34,8 @@ struct ScanKernel {
   using Tokens = FragmentC[kCell / 8];
 
   DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
     const int head = block_idx().y;
     const int seq_idx = batch.cells.first_seq + block_idx().z;
     const CellRow row = batch.cells.row(seq_idx);
