@@ -26,7 +26,8 @@ struct MmaDecodeKernel {
   static constexpr int kWaves = kThreads / kMmaWave;
   static constexpr size_t kSharedBytes =
       shared_bytes<float>(kWaves * kHeads * kDim) + 2 * shared_bytes<float>(kWaves * kHeads);
-  using Word = Vec<uint32_t, 4>;  // eight elements
+  using Word = Vec<uint32_t, 4>;                  // eight elements
+  static constexpr int kKeyWords = kDim / 8 / 4;  // of a row of K in one of its four lanes
 
   Heads<T> q;                   // [num_tokens, num_q_heads, kDim]
   Matrix<int32_t> block_table;  // [num_seqs, max_pages]
@@ -38,7 +39,7 @@ struct MmaDecodeKernel {
   float scale_log2;  // scale / ln 2
 
   struct Tile {
-    Word k[2][kDim / 32];  // of rows g and g + 8, words t, t + 4, ...
+    Word k[2][kKeyWords];  // of rows g and g + 8, words t, t + 4, ...
     Word v[4][kDim / 64];  // of rows 2t, 2t + 1, 2t + 8, 2t + 9, words g, g + 8, ...
   };
   struct State {
@@ -66,7 +67,7 @@ struct MmaDecodeKernel {
     if (base < end) prefetch(table, kv_head, base, end);
     await_previous();
     if (begin >= seq_len) return;
-    Word query[kDim / 32];
+    Word query[kKeyWords];
     load_query(seqs.query_start_loc.get(seq_idx), first_head, num_heads, query);
     State state;
     Tile tile;
@@ -88,9 +89,9 @@ struct MmaDecodeKernel {
   static DEVICE_FN int g() { return thread_idx() % kMmaWave / 4; }
   static DEVICE_FN int t() { return thread_idx() % 4; }
 
-  DEVICE_FN void load_query(int row, int first_head, int num_heads, Word (&query)[kDim / 32]) const {
+  DEVICE_FN void load_query(int row, int first_head, int num_heads, Word (&query)[kKeyWords]) const {
 #pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) {
+    for (int i = 0; i < kKeyWords; ++i) {
       query[i] = {};
       if (g() < num_heads) query[i] = word(q.row(row, first_head + g()), 4 * i + t());
     }
@@ -125,7 +126,7 @@ struct MmaDecodeKernel {
     for (int n = 0; n < 2; ++n) {
       const Global<T> from = row(table, page, 0, kv_head, base, 8 * n + g(), end);
 #pragma unroll
-      for (int i = 0; i < kDim / 32; ++i) tile.k[n][i] = word(from, 4 * i + t());
+      for (int i = 0; i < kKeyWords; ++i) tile.k[n][i] = word(from, 4 * i + t());
     }
   }
   DEVICE_FN void load_values(Global<int32_t> table, int kv_head, int base, int end, Tile& tile) const {
@@ -139,10 +140,10 @@ struct MmaDecodeKernel {
   }
 
   // score = q k^T: rows heads, columns keys. A word is two steps of four elements a lane.
-  DEVICE_FN void multiply_keys(const Word (&query)[kDim / 32], const Tile& tile,
+  DEVICE_FN void multiply_keys(const Word (&query)[kKeyWords], const Tile& tile,
                                FragmentC (&score)[2]) const {
 #pragma unroll
-    for (int i = 0; i < kDim / 32; ++i)
+    for (int i = 0; i < kKeyWords; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const FragmentA a{{query[i].v[2 * half], 0, query[i].v[2 * half + 1], 0}};
