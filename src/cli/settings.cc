@@ -153,6 +153,13 @@ std::optional<DType> kv_dtype(const io::Config& config) {
   return std::nullopt;
 }
 
+engine::ReplayMode replay_mode(const io::Config& config) {
+  expect_word(config, "graph.hip_graph_mode",
+              std::array<std::string_view, 3>{"auto", "none", "FULL_DECODE_ONLY"});
+  const bool off = config.boolean("graph.enforce_eager") || config.string("graph.hip_graph_mode") == "none";
+  return off ? engine::ReplayMode::kNone : engine::ReplayMode::kFullDecodeOnly;
+}
+
 // What only a device has: refused where the answer would depend on it, else named, so that nobody waits for
 // an effect.
 void check_device_settings(const io::Config& config) {
@@ -288,7 +295,8 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
                                           .state_chunk = config.integer("cache.state_chunk"),
                                           .min_page_tokens = config.integer("cache.min_page_tokens"),
                                           .target_page_tokens = config.integer("cache.target_page_tokens")},
-                                .dispatch = dispatch(config)};
+                                .dispatch = dispatch(config),
+                                .replay = replay_mode(config)};
   set_device(config, options);
   if (config.string("model.dtype") != "auto") options.dtype = dtype_from_name(config.string("model.dtype"));
   if (!config.string("cache.swap_memory").empty()) options.swap_bytes = size_of(config, "cache.swap_memory");

@@ -245,6 +245,10 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
       fmt::format("inputs      {}", options.dispatch.steady_decode_inputs
                                         ? "reserved: one sequence that decodes writes only what changes"
                                         : "general (dispatch.decode_inputs)"));
+  if (options.device == DeviceKind::kDevice)
+    lines.push_back(fmt::format("replay      {}", options.replay == ReplayMode::kNone
+                                                      ? "off (graph.hip_graph_mode, graph.enforce_eager)"
+                                                      : "steps that only decode, recorded once a shape"));
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));

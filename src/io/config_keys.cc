@@ -102,7 +102,8 @@ constexpr ConfigKey kKeys[] = {
      "Upper bound of that workspace; 0: as needed"},
 
     {"graph.enforce_eager", kBool, "false", "", "No device graphs"},
-    {"graph.hip_graph_mode", kString, "none", "", "none or FULL_DECODE_ONLY; the cpu device has no graphs"},
+    {"graph.hip_graph_mode", kString, "auto", "",
+     "none, FULL_DECODE_ONLY (decode steps are recorded and replayed) or auto: that, where a device records"},
     {"graph.chunked_prefill", kBool, "true", "",
      "Prompts run in chunks of max_num_batched_tokens; always on"},
     {"graph.max_num_batched_tokens", kInteger, "4096", "tokens", "Tokens of one step"},
