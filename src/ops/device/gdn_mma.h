@@ -80,16 +80,19 @@ struct Workspace {
   }
 };
 
-// Rows [0, num_rows) of `from`, `words` 16-byte words each, then zeros up to kCell.
+// Rows of a cell, kRowWords 16-byte words each from `column` on, and zeros up to kCell of them.
 template <int kThreads, int kRowWords>
 DEVICE_FN void copy_tile(Heads<T> from, int head, int column, const Cell& cell, Shared<T> to, int pitch) {
-#pragma unroll 4
-  for (int i = thread_idx(); i < kCell * kRowWords; i += kThreads) {
-    const int row = i / kRowWords;
-    const int word = i % kRowWords * kVec<T>;
-    const bool inside = row < cell.num_rows;
-    const Global<T> source = from.row(cell.first_row + (inside ? row : 0), head) + (column + word);
-    copy_async(to.data + row * pitch + word, source.data, inside);
+  constexpr int kRowsAtOnce = kThreads / kRowWords;
+  static_assert(kThreads % kRowWords == 0 && kCell % kRowsAtOnce == 0);
+  const int first = thread_idx() / kRowWords;
+  const int word = thread_idx() % kRowWords * kVec<T>;
+  const Global<T> source = from.row(cell.first_row, head) + (column + word);
+  const Shared<T> target = to + (first * pitch + word);
+#pragma unroll
+  for (int row = 0; row < kCell; row += kRowsAtOnce) {
+    const bool inside = first + row < cell.num_rows;
+    copy_async((target + row * pitch).data, (source + (inside ? first + row : 0) * from.stride).data, inside);
   }
 }
 

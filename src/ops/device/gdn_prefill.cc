@@ -4,46 +4,13 @@
 #include <algorithm>
 
 #include "ops/device/gdn.h"
+#include "ops/device/gdn_cells.h"
 
 namespace longspan::ops::device {
 namespace {
 
-constexpr int kCell = static_cast<int>(kGdnChunk);  // tokens
-constexpr int kCellsAtOnce = 32;                    // bounds the workspace
-constexpr int kSlice = 32;                          // columns of S that one block of the scan owns
-
-// A cell of a sequence.
-struct Cell {
-  int seq_idx;    // -1: there is none
-  int first_row;  // token row
-  int num_rows;
-  int position;  // of its first token
-  bool last;     // of its sequence
-};
-
-// Cells of all prompt sequences, numbered in order.
-struct CellTable {
-  SeqTable seqs;
-  int first_seq;
-  int num_seqs;
-
-  DEVICE_FN Cell find(int cell) const {
-    for (int seq_idx = first_seq; seq_idx < num_seqs; ++seq_idx) {
-      const Span span = seqs.span(seq_idx);
-      const int end = span.context_len + span.num_rows;
-      const int first = span.context_len / kCell;
-      const int count = (end + kCell - 1) / kCell - first;
-      if (cell >= count) {
-        cell -= count;
-        continue;
-      }
-      const int from = cell == 0 ? span.context_len : (first + cell) * kCell;
-      const int to = cell + 1 == count ? end : (first + cell + 1) * kCell;
-      return {seq_idx, span.first_row + from - span.context_len, to - from, from, cell + 1 == count};
-    }
-    return {-1, 0, 0, 0, false};
-  }
-};
+constexpr int kCellsAtOnce = 32;  // bounds the workspace
+constexpr int kSlice = 32;        // columns of S that one block of the scan owns
 
 // What the first kernel leaves for the second, per cell and value head; rows beyond the cell's are zero.
 struct Workspace {
@@ -429,15 +396,14 @@ void gdn_prefill(const Context& context, const GatedDelta& args) {
   const int first_seq = static_cast<int>(args.seqs.num_decode_seqs);
   const int num_seqs = static_cast<int>(args.seqs.num_seqs) - first_seq;
   const int num_heads = static_cast<int>(args.state.num_v_heads);
-  // A sequence of n tokens touches at most n / 64 + 2 cells.
-  const int max_cells = static_cast<int>((args.q.dim(0) - first_seq) / kCell) + 2 * num_seqs;
-  const Workspace workspace = make_workspace(context, args.state, std::min(max_cells, kCellsAtOnce));
+  const int num_cells = max_cells(args.q.dim(0) - first_seq, num_seqs);
+  const Workspace workspace = make_workspace(context, args.state, std::min(num_cells, kCellsAtOnce));
   const CellTable cells{seq_table(args.seqs), first_seq, first_seq + num_seqs};
   const Global<StateCheckpoint> checkpoints = upload_checkpoints(context, args.checkpoints);
   dispatch_element(args.q.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
-      for (int first = 0; first < max_cells; first += kCellsAtOnce) {
-        const int count = std::min(kCellsAtOnce, max_cells - first);
+      for (int first = 0; first < num_cells; first += kCellsAtOnce) {
+        const int count = std::min(kCellsAtOnce, num_cells - first);
         using CellOf = CellKernel<kWave, T>;
         launch(context.device,
                {.name = "gdn_cells", .grid = {count, num_heads}, .shared_bytes = CellOf::kSharedBytes},
