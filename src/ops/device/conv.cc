@@ -99,7 +99,6 @@ struct ConvRunKernel {
             x.row(span.first_row + (row + i < end ? row + i : end - 1)).template load<kVec<T>>(c);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (row + i >= end) break;
         Word result;
 #pragma unroll
         for (int e = 0; e < kVec<T>; ++e) {
@@ -109,7 +108,7 @@ struct ConvRunKernel {
             sum += taps[(e * kTaps + j) / 4].v[(e * kTaps + j) % 4] * to_float(window[i + j].v[e]);
           result.v[e] = from_float<T>(silu(sum));
         }
-        out.row(span.first_row + row + i).template store<kVec<T>>(c, result);
+        if (row + i < end) out.row(span.first_row + row + i).template store<kVec<T>>(c, result);
       }
 #pragma unroll
       for (int j = 0; j < kTaps - 1; ++j) window[j] = window[j + kAtOnce];
