@@ -57,9 +57,9 @@ struct CellTable {
   }
 };
 
-// At most: n tokens of a sequence touch n / 64 + 2 cells.
+// At most: n tokens of a sequence touch (n + 62) / 64 + 1 cells when the first is the last of its cell.
 inline int max_cells(Index num_rows, int num_seqs) {
-  return static_cast<int>(num_rows / kCell) + 2 * num_seqs;
+  return static_cast<int>((num_rows + (kCell - 2) * num_seqs) / kCell) + num_seqs;
 }
 
 }  // namespace longspan::ops::device
