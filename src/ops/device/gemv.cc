@@ -22,7 +22,6 @@ struct GemvKernel {
   static constexpr int kUnroll = kM <= 4 ? 4 : 2;       // words in flight, a row
   static constexpr int kOutputs = kSwiGlu ? 1 : kRows;  // of a wave
   static constexpr int kOutputsPerBlock = kThreads / kWave * kOutputs;
-  static constexpr int kWaiting = 1024;  // blocks that are there at once: they wait for x, later ones do not
   using Word = Vec<T, kVec<T>>;
 
   Matrix<T> x;         // [m, k] in whole words
@@ -42,7 +41,6 @@ struct GemvKernel {
     Word w[kUnroll][kRows];
     const bool long_row = word + (kUnroll - 1) * kWave < words;
     if (first < n && long_row) load(first, word, w);
-    if (first < n && block_idx().x < kWaiting) prefetch(first, word + kUnroll * kWave);
     await_previous();
     if (first >= n) return;  // whole waves: no collective is left alone
     if (long_row) {
@@ -75,16 +73,6 @@ struct GemvKernel {
         if (first + r < n)
           out.row(i).set(first + r, bias.empty() ? row_sums[r] : row_sums[r] + bias.get(first + r));
     }
-  }
-
-  // The words behind the first ones, as far as the second-level cache.
-  DEVICE_FN void prefetch(int first, int word) const {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        if (word + u * kWave < words)
-          row(first, r).prefetch(static_cast<int64_t>(word + u * kWave) * kVec<T>);
   }
 
   // Row r of the wave's; one that there is not is another's.
