@@ -57,7 +57,6 @@ TEST(Settings, WhatThisBuildCannotDoIsRefusedByName) {
     const char* reason;
   } cases[] = {
       {"z100-w4a16.toml", "attention.hip_attention_softmax_segments"},
-      {"page832.toml --quantization awq", "model.quantization expects awq weights: the model says none"},
       {"page832.toml", "attention.query_heads expects 24: the model has 6"},
       {"page832.toml --tensor-parallel-size 2", "tensor_parallel_size 2: this build has one rank"},
       {"page832.toml --kv-cache-dtype fp8_e4m3", "kv_cache_dtype fp8_e4m3"},
@@ -72,6 +71,11 @@ TEST(Settings, WhatThisBuildCannotDoIsRefusedByName) {
     EXPECT_NE(outcome.out.find(each.reason), std::string::npos) << each.reason << " in\n" << outcome.out;
     EXPECT_EQ(outcome.out.find("listening"), std::string::npos) << outcome.out;
   }
+  const Outcome quantised = longspan("serve" + kTiny + "--quantization awq");
+  EXPECT_EQ(quantised.exit_code, 2) << quantised.out;
+  EXPECT_NE(quantised.out.find("model.quantization expects awq weights: the model says none"),
+            std::string::npos)
+      << quantised.out;
 }
 
 TEST(Settings, TheStartCommandOfTheFieldReports) {

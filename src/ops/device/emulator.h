@@ -160,6 +160,7 @@ inline Grid grid_size() { return emulator::current_grid(); }
 
 using emulator::Site;
 inline void block_sync(const Site& where = Site::current()) { emulator::barrier(where); }
+inline void block_sync_branches(int /*num_threads*/) { emulator::barrier(Site::current()); }
 inline void wave_sync(const Site& where = Site::current()) { emulator::wave_barrier(where); }
 inline void await_previous() {}  // one kernel at a time
 inline void release_next() {}

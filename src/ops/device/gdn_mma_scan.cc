@@ -97,13 +97,14 @@ struct ScanKernel {
   }
 
   // Between the phases of a cell.
-  static DEVICE_FN void meet() { block_sync(); }
+  static DEVICE_FN void meet() { block_sync_branches(kThreads); }
+
   // Cell i, arrived; the one behind it is sent for.
   DEVICE_FN Stage next_stage(const CellRow& row, int i, int begin, int end, int head,
                              Shared<Words4> stages) const {
     const bool odd = (i - begin) % 2 != 0;
     wait_copies<0>();
-    block_sync();
+    meet();
     if (i + 1 < end) load(row, i + 1, head, stage(stages, !odd));
     commit_copies();
     return stage(stages, odd);

@@ -63,6 +63,17 @@ DEVICE_FN Grid grid_size() {
 // Every thread of the block, or nobody.
 DEVICE_FN void block_sync() { __syncthreads(); }
 
+// The same, where threads come from different branches: `num_threads` is the whole block, and waves are
+// whole.
+DEVICE_FN void block_sync_branches(int num_threads) {
+#if defined(__CUDACC__)
+  asm volatile("barrier.sync 1, %0;" ::"r"(num_threads) : "memory");
+#else
+  (void)num_threads;
+  __syncthreads();
+#endif
+}
+
 // Every lane of the wave: orders their accesses to shared memory. NVIDIA's lanes do not run in lock step.
 DEVICE_FN void wave_sync() {
 #if defined(__CUDACC__)
