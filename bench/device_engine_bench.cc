@@ -10,34 +10,10 @@
 
 #include "core/units.h"
 #include "engine/engine.h"
+#include "timed_request.h"
 
 namespace longspan::bench {
 namespace {
-
-struct Run {
-  double ttft = 0;
-  double token = 0;  // median seconds between tokens
-};
-
-Run run(engine::Engine& engine, int64_t num_prompt, int64_t num_new) {
-  std::vector<int32_t> prompt(static_cast<size_t>(num_prompt));
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i * 7919 % 1000);
-  const auto started = engine::Clock::now();
-  engine::Response response =
-      engine.submit({.prompt = std::move(prompt), .max_new_tokens = num_new, .ignore_eos = true});
-  std::vector<engine::Clock::time_point> times;
-  engine::ResponseUpdate update;
-  do {
-    update = response.wait(std::chrono::seconds(10));
-    for (const engine::TokenOutput& token : update.tokens) times.push_back(token.time);
-  } while (!update.done);
-  const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
-  if (times.empty()) return {};
-  std::vector<double> gaps;
-  for (size_t i = 1; i < times.size(); ++i) gaps.push_back(seconds(times[i] - times[i - 1]));
-  std::sort(gaps.begin(), gaps.end());
-  return {seconds(times[0] - started), gaps.empty() ? 0 : gaps[gaps.size() / 2]};
-}
 
 double token_bytes(const engine::EngineInfo& info, int64_t context) {
   const io::ModelConfig& config = info.config;
@@ -72,15 +48,15 @@ int main_of(int argc, char** argv) {
   fmt::print("{}\n{} weights {} in {}, page {} tokens\n", info.device, dtype_name(info.dtype),
              format_bytes(info.weight_bytes), format_seconds(info.load_seconds), info.page_plan.page_tokens);
   for (const int64_t num_prompt : prompts) {
-    run(engine, num_prompt, 4);
+    time_request(engine, num_prompt, 4);
     const int64_t replayed = engine.status().replays.num_replayed;
-    const Run timed = run(engine, num_prompt, num_new);
+    const TimedRequest timed = time_request(engine, num_prompt, num_new);
     const double bytes = token_bytes(info, num_prompt);
     fmt::print(
         "prompt {:>7}: first token {:>8.1f} ms ({:.0f} tokens/s), then {:.3f} ms a token, {:.2f} GB each: "
         "{:.0f} GB/s; {} steps replayed\n",
-        num_prompt, timed.ttft * 1e3, static_cast<double>(num_prompt) / timed.ttft, timed.token * 1e3,
-        bytes * 1e-9, bytes * 1e-9 / timed.token, engine.status().replays.num_replayed - replayed);
+        num_prompt, timed.ttft * 1e3, static_cast<double>(num_prompt) / timed.ttft, timed.decode_token * 1e3,
+        bytes * 1e-9, bytes * 1e-9 / timed.decode_token, engine.status().replays.num_replayed - replayed);
     std::fflush(stdout);
   }
   return 0;

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/host_memory.h"
 #include "peaks.h"
+#include "timed_request.h"
 #include "yardstick.h"
 
 namespace longspan::bench {
@@ -58,31 +59,6 @@ PrefillFlops prefill_flops(const io::ModelConfig& config, double n) {
   return flops;
 }
 
-struct Run {
-  double ttft = 0;
-  double decode_token = 0;  // median seconds between tokens
-};
-
-Run run(engine::Engine& engine, int64_t num_prompt, int64_t num_new) {
-  std::vector<int32_t> prompt(static_cast<size_t>(num_prompt));
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i * 7919 % 1000);
-  const auto started = engine::Clock::now();
-  engine::Response response =
-      engine.submit({.prompt = std::move(prompt), .max_new_tokens = num_new, .ignore_eos = true});
-  std::vector<engine::Clock::time_point> times;
-  engine::ResponseUpdate update;
-  do {
-    update = response.wait(std::chrono::seconds(10));
-    for (const engine::TokenOutput& token : update.tokens) times.push_back(token.time);
-  } while (!update.done);
-  std::vector<double> gaps;
-  for (size_t i = 1; i < times.size(); ++i)
-    gaps.push_back(std::chrono::duration<double>(times[i] - times[i - 1]).count());
-  std::sort(gaps.begin(), gaps.end());
-  return {.ttft = std::chrono::duration<double>(times.at(0) - started).count(),
-          .decode_token = gaps.empty() ? 0 : gaps[gaps.size() / 2]};
-}
-
 struct Shape {
   Index m = 0, n = 0, k = 0;
 };
@@ -126,13 +102,13 @@ void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
   const io::ModelConfig& config = engine.info().config;
   const PrefillFlops flops = prefill_flops(config, static_cast<double>(num_tokens));
   const Shape best = yardstick_best(config, num_tokens);
-  run(engine, num_tokens, 1);  // warm-up of the same shape
+  time_request(engine, num_tokens, 1);  // warm-up of the same shape
   std::vector<double> seconds;
   std::vector<double> peaks;
   std::vector<double> shares;
   double peak_before = yardstick_rate(best, kPeakSeconds);
   for (int i = 0; i < kPrefillRounds; ++i) {
-    seconds.push_back(run(engine, num_tokens, 1).ttft);
+    seconds.push_back(time_request(engine, num_tokens, 1).ttft);
     const double peak_after = yardstick_rate(best, kPeakSeconds);
     peaks.push_back(std::max(peak_before, peak_after));
     shares.push_back(peaks.back() > 0 ? flops.total() / seconds.back() / peaks.back() : 0);
@@ -156,7 +132,8 @@ void bench_decode(engine::Engine& engine, ops::cpu::ThreadPool& pool, const Buff
   const engine::EngineInfo& info = engine.info();
   const double before = read_gbytes(pool, memory);
   std::vector<double> seconds;
-  for (int i = 0; i < kDecodeRounds; ++i) seconds.push_back(run(engine, context, kDecoded).decode_token);
+  for (int i = 0; i < kDecodeRounds; ++i)
+    seconds.push_back(time_request(engine, context, kDecoded).decode_token);
   const double bandwidth = std::max(before, read_gbytes(pool, memory));
   std::sort(seconds.begin(), seconds.end());
   const double token_seconds = median(seconds);
@@ -209,7 +186,7 @@ int bench_main(int argc, char** argv) {
                                       .max_num_batched_tokens = argc > 4 ? std::atoll(argv[4]) : 4096};
   engine::Engine engine(options);
   for (const std::string& line : engine::describe(engine.info(), options)) fmt::print("{}\n", line);
-  run(engine, longest, 1);  // touches the whole cache
+  time_request(engine, longest, 1);  // touches the whole cache
   report_memory(engine);
   bench_prefill(engine, num_prefill);
   {

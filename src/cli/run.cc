@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <csignal>
+#include <filesystem>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/input.h"
@@ -40,7 +42,16 @@ struct Prompt {
   bool opens_reasoning = false;  // the template began a thought, which the answer goes on with
 };
 
-Prompt make_prompt(const RunFlags& flags, const io::Config& config, const text::Tokenizer& tokenizer) {
+// Ids in, ids out: a shape without a tokenizer runs, too.
+std::optional<text::Tokenizer> find_tokenizer(const RunFlags& flags, const io::Config& config) {
+  const std::filesystem::path model = config.string("model.model_path");
+  if (!flags.prompt_ids.empty() && !std::filesystem::exists(model / "tokenizer.json")) return std::nullopt;
+  return load_tokenizer(config);
+}
+
+// `tokenizer` may be missing where find_tokenizer says so.
+Prompt make_prompt(const RunFlags& flags, const io::Config& config,
+                   const std::optional<text::Tokenizer>& tokenizer) {
   const int given = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.prompt_ids.empty();
   if (given > 1)
     fail(ErrorKind::kInvalid, "got {} of --prompt, --prompt-file and --prompt-ids: need one", given);
@@ -57,7 +68,7 @@ Prompt make_prompt(const RunFlags& flags, const io::Config& config, const text::
         {"messages", messages}, {"add_generation_prompt", true}, {"enable_thinking", flags.thinking}};
     text = text::ChatTemplate::load(config.string("model.model_path")).render(request);
   }
-  return {.ids = tokenizer.encode(text, text::SpecialTokens::kParse),
+  return {.ids = tokenizer->encode(text, text::SpecialTokens::kParse),
           .opens_reasoning = !flags.raw && text::opens_reasoning(text)};
 }
 
@@ -107,20 +118,25 @@ void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-// `started` is when the request was handed over: a short prompt is done before anybody looks.
+// `started` is when the request was handed over: a short prompt is done before anybody looks. Without a
+// tokenizer the answer has no text, and its ids are printed.
 Progress stream(engine::Response& response, engine::Clock::time_point started,
-                const text::Tokenizer& tokenizer, bool print) {
+                const std::optional<text::Tokenizer>& tokenizer, bool print) {
   constexpr auto kPoll = std::chrono::milliseconds(200);
   const auto seconds = [&](engine::Clock::time_point at) {
     return std::chrono::duration<double>(at - started).count();
   };
-  text::Detokenizer detokenizer(tokenizer, text::Decoding::kSkipSpecial);
+  std::optional<text::Detokenizer> detokenizer;
+  if (tokenizer) detokenizer.emplace(*tokenizer, text::Decoding::kSkipSpecial);
   Progress progress;
-  const auto add = [&](const std::string& piece) {
-    progress.text += piece;
+  const auto show = [&](const std::string& piece) {
     if (!print) return;
     std::fwrite(piece.data(), 1, piece.size(), stdout);  // a piece may hold a zero byte
     std::fflush(stdout);
+  };
+  const auto add = [&](const std::string& piece) {
+    progress.text += piece;
+    show(piece);
   };
   do {
     progress.last = response.wait(kPoll);
@@ -128,11 +144,14 @@ Progress stream(engine::Response& response, engine::Clock::time_point started,
       if (progress.ids.empty()) progress.ttft_seconds = seconds(token.time);
       progress.total_seconds = seconds(token.time);
       progress.ids.push_back(token.token);
-      add(detokenizer.push(token.token));
+      if (detokenizer)
+        add(detokenizer->push(token.token));
+      else
+        show(fmt::format("{} ", token.token));
     }
   } while (!progress.last.done && !interrupted);
   if (!progress.last.done) progress.last.reason = engine::FinishReason::kCancelled;
-  add(detokenizer.finish());
+  if (detokenizer) add(detokenizer->finish());
   if (print) std::fputs("\n", stdout);
   return progress;
 }
@@ -172,8 +191,8 @@ int run(const RunFlags& flags) {
   const io::Config config = flags.settings.settings();
   engine::EngineOptions options = engine_options(config, engine::Purpose::kRun);
   options.max_num_seqs = 1;
-  const text::Tokenizer tokenizer = load_tokenizer(config);
-  options.tokenizer_eos_ids = eos_ids(tokenizer);
+  const std::optional<text::Tokenizer> tokenizer = find_tokenizer(flags, config);
+  if (tokenizer) options.tokenizer_eos_ids = eos_ids(*tokenizer);
   Prompt prompt = make_prompt(flags, config, tokenizer);
   const auto engine = load_engine(config, options, flags.json ? StartLines::kQuiet : StartLines::kPrint);
   const size_t num_prompt = prompt.ids.size();
@@ -208,7 +227,7 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--prompt", flags->prompt, "The user's message");
   command->add_option("--prompt-file", flags->prompt_file, "The same from a file; - is standard input");
   command->add_option("--prompt-ids", flags->prompt_ids,
-                      "Token ids from a file, whitespace between them; no template");
+                      "Token ids from a file, whitespace between them; no template, and no tokenizer needed");
   command->add_option("--system", flags->system, "System message");
   command->add_flag("--raw", flags->raw, "No chat template: the text is the prompt");
   command->add_flag("--thinking", flags->thinking, "Ask for reasoning, where the template knows it");

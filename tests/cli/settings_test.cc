@@ -130,8 +130,8 @@ TEST(Settings, RunTakesAFileAndSaysWhatIsNotDefault) {
 }
 
 TEST(Settings, ThoughtsAreTakenOutOfTheAnswer) {
-  const Outcome outcome = longspan("run --json --thinking --prompt 'What is 3 + 4?' --max-model-len 2048" +
-                                   kTiny + "2>/dev/null");
+  const Outcome outcome =
+      longspan("run --json --thinking --prompt 'What is 3 + 4?' --max-model-len 2048" + kTiny);
   const nlohmann::json json =
       nlohmann::json::parse(outcome.out.substr(outcome.out.find('{')), nullptr, false);
   ASSERT_TRUE(json.is_object()) << outcome.out;
