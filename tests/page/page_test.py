@@ -43,12 +43,16 @@ def browser(language="en", dark=False, width=1280, height=860):
     return driver
 
 
-class Page(unittest.TestCase):
-    """One browser and one server for all; each test opens the page anew."""
+class PageCase(unittest.TestCase):
+    """One browser and one server for the tests of a class; each test opens the page anew."""
+
+    @classmethod
+    def start_server(cls):
+        return Server("--api-key", KEY, "--enable-prefix-caching", "--max-num-batched-tokens", 256)
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--api-key", KEY, "--enable-prefix-caching", "--max-num-batched-tokens", 256)
+        cls.server = cls.start_server()
         cls.driver = browser()
 
     @classmethod
@@ -83,7 +87,7 @@ class Page(unittest.TestCase):
     def all(self, selector):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
-    def wait(self, condition, seconds=20):
+    def wait(self, condition, seconds=60):
         return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: condition())
 
     def set(self, selector, value):
@@ -114,6 +118,8 @@ class Page(unittest.TestCase):
                 self.set(f"#{name}", value)
         self.driver.execute_script("document.getElementById('settings').open = false")
 
+
+class Page(PageCase):
     def test_the_page_needs_no_key_but_the_api_does(self):
         self.open(key=None)
         self.wait(lambda: "API key" in self.one("#panel-note").text)
@@ -164,33 +170,6 @@ class Page(unittest.TestCase):
         self.say("Hello!")
         self.wait(lambda: self.all(".message .error"))
         self.assertIn("Tools", self.one(".message .error").text)
-
-    def test_stop_ends_the_answer_on_the_server_too(self):
-        self.open_settings(thinking=False, temperature="1.8", max_tokens="4000")
-        self.driver.execute_script("document.getElementById('settings').open = false")
-        self.say("Repeat exactly: " + "one two three four five six seven eight nine ten " * 60)
-        self.wait(lambda: self.all("#requests tbody tr"))
-        self.wait(lambda: self.all(".message.assistant .text"))
-        self.one("#stop").click()
-        self.wait(lambda: self.all(".message .error"))
-        self.assertEqual(self.one(".message .error").text, "stopped")
-        self.wait(lambda: "Nothing runs" in self.one("#no-requests").text)
-
-    def test_progress_of_a_long_prompt_is_shown_and_it_can_be_cancelled_in_the_panel(self):
-        document = (pathlib.Path(__file__).resolve().parents[2] / "examples/long_document.txt").read_text("utf-8")
-        self.open_settings(thinking=False, temperature="0")
-        self.say(document[:90000] + "\nWhat is the access code of Kyoto?")
-        self.wait(lambda: "Reading the prompt" in self.one(".prefill-note").text)
-        self.wait(lambda: self.all("#requests td progress"))
-        self.picture("prefill")
-        self.wait(lambda: self.press("#requests button[data-cancel]"))
-        self.wait(lambda: self.one("#send").is_enabled())
-        self.wait(lambda: "Nothing runs" in self.one("#no-requests").text)
-
-    def press(self, selector):
-        """False where the panel was just painted anew."""
-        return self.driver.execute_script(
-            "const e = document.querySelector(arguments[0]); if (!e) return false; e.click(); return true", selector)
 
     def test_output_is_text_whatever_it_looks_like(self):
         attack = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script><b>bold</b>"
@@ -252,6 +231,7 @@ class Page(unittest.TestCase):
         self.assertIn("free", self.one("#page-legend").text)
         for path in ("unified", "vendor_prefill", "page_contiguous_decode"):
             self.assertIn(path, self.one("#paths").text)
+        self.assertIn("Steady decode inputs", self.one("#paths").text)
         self.assertIn("State", self.one("#cache-figures").text)
         self.wait(lambda: self.one("#decode-rate").text)
 
@@ -289,6 +269,40 @@ class Page(unittest.TestCase):
         self.driver.refresh()
         self.assertEqual(self.one("#send").text, "发送")
         self.picture("chinese")
+
+
+class Running(PageCase):
+    """What can be done while a request runs. The mock engine's answers last until somebody ends them."""
+
+    @classmethod
+    def start_server(cls):
+        script = {"tokens_per_second": 20, "prefill_tokens_per_second": 200, "chunk_tokens": 256}
+        return Server("--api-key", KEY, binary="longspan_mock", env={"MOCK_ENGINE": json.dumps(script)})
+
+    def test_stop_ends_the_answer_on_the_server_too(self):
+        self.open_settings(thinking=False, max_tokens="100000")
+        self.say("Hello!")
+        self.wait(lambda: self.all("#requests tbody tr"))
+        self.wait(lambda: self.all(".message.assistant .text"))
+        self.one("#stop").click()
+        self.wait(lambda: self.all(".message .error"))
+        self.assertEqual(self.one(".message .error").text, "stopped")
+        self.wait(lambda: "Nothing runs" in self.one("#no-requests").text)
+
+    def test_progress_of_a_long_prompt_is_shown_and_it_can_be_cancelled_in_the_panel(self):
+        self.open_settings(thinking=False)
+        self.say("word " * 20_000)  # more than a minute of the mock engine
+        self.wait(lambda: "Reading the prompt" in self.one(".prefill-note").text)
+        self.wait(lambda: self.all("#requests td progress"))
+        self.picture("prefill")
+        self.wait(lambda: self.press("#requests button[data-cancel]"))
+        self.wait(lambda: self.one("#send").is_enabled())
+        self.wait(lambda: "Nothing runs" in self.one("#no-requests").text)
+
+    def press(self, selector):
+        """False where the panel was just painted anew."""
+        return self.driver.execute_script(
+            "const e = document.querySelector(arguments[0]); if (!e) return false; e.click(); return true", selector)
 
 
 class Languages(unittest.TestCase):
