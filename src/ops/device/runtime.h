@@ -20,6 +20,13 @@ struct DeviceInfo {
   int num_units = 1;        // multiprocessors, compute units
   size_t shared_bytes = 0;  // of one block, at most
   size_t memory_bytes = 0;
+  // What only people ask for; zero and empty where the runtime does not say.
+  int clock_mhz = 0;
+  int memory_clock_mhz = 0;
+  bool ecc = false;
+  std::string full_arch;  // "gfx936:sramecc+:xnack-"; empty on cuda
+  std::string driver;     // "13.0", "6.3.26093": what the driver can
+  std::string runtime;    // what this program was linked to
 };
 
 // What launches of one name took, in eager execution.
@@ -75,5 +82,7 @@ class Device final {
 
 // Devices that this build can see, for messages: "2 cuda devices", "emulator".
 std::string describe_devices();
+// The same one by one. Asks only: no memory is taken on them. Empty where there is none, or no driver.
+std::vector<DeviceInfo> list_devices();
 
 }  // namespace longspan::ops::device

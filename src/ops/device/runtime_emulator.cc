@@ -81,4 +81,6 @@ void Device::after_launch(const char*, double, double) {}
 
 std::string describe_devices() { return "emulator"; }
 
+std::vector<DeviceInfo> list_devices() { return {}; }  // it is no device of this machine
+
 }  // namespace longspan::ops::device

@@ -24,6 +24,32 @@ void enter(int index) {
   current = index;
 }
 
+// "13.0", "6.3.26093"
+std::string version_text(const api::Version& version) {
+  if (version.major == 0) return "";
+  const std::string text = fmt::format("{}.{}", version.major, version.minor);
+  return version.patch == 0 ? text : fmt::format("{}.{}", text, version.patch);
+}
+
+DeviceInfo info_of(int index) {
+  api::Properties properties;
+  check("properties", api::properties(&properties, index));
+  char arch[256];
+  return {.index = index,
+          .name = properties.name,
+          .arch = api::arch_text(properties, arch),
+          .wave = properties.warpSize,
+          .num_units = properties.multiProcessorCount,
+          .shared_bytes = api::max_shared_bytes(properties),
+          .memory_bytes = properties.totalGlobalMem,
+          .clock_mhz = api::clock_khz(index) / 1000,
+          .memory_clock_mhz = api::memory_clock_khz(index) / 1000,
+          .ecc = properties.ECCEnabled != 0,
+          .full_arch = api::full_arch(properties),
+          .driver = version_text(api::driver_version()),
+          .runtime = version_text(api::runtime_version())};
+}
+
 }  // namespace
 
 struct Device::Impl {
@@ -42,16 +68,7 @@ Device::Device(int index) {
   if (index < 0 || index >= count)
     fail(ErrorKind::kEnvironment, "{}: got device {}, need 0 .. {}", api::kName, index, count - 1);
   enter(index);
-  api::Properties properties;
-  check("properties", api::properties(&properties, index));
-  char arch[256];
-  info_ = {.index = index,
-           .name = properties.name,
-           .arch = api::arch_text(properties, arch),
-           .wave = properties.warpSize,
-           .num_units = properties.multiProcessorCount,
-           .shared_bytes = api::max_shared_bytes(properties),
-           .memory_bytes = properties.totalGlobalMem};
+  info_ = info_of(index);
   api::Stream stream;
   check("making a stream", api::make_stream(&stream));
   stream_ = stream;
@@ -180,6 +197,17 @@ std::string describe_devices() {
   int count = 0;
   if (api::num_devices(&count) != api::kSuccess) count = 0;
   return fmt::format("{} {} devices", count, api::kName);
+}
+
+std::vector<DeviceInfo> list_devices() {
+  int count = 0;
+  if (api::num_devices(&count) != api::kSuccess) {
+    (void)api::last_error();
+    return {};
+  }
+  std::vector<DeviceInfo> devices;
+  for (int index = 0; index < count; ++index) devices.push_back(info_of(index));
+  return devices;
 }
 
 }  // namespace longspan::ops::device

@@ -378,6 +378,48 @@ inline size_t max_shared_bytes(const Properties& properties) {
   return properties.sharedMemPerBlock;
 #endif
 }
+
+// For people. 0 where the runtime does not say.
+struct Version {
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+};
+#if defined(__CUDACC__)
+inline int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, which, index) == cudaSuccess ? value : 0;
+}
+inline int clock_khz(int index) { return attribute(cudaDevAttrClockRate, index); }
+inline int memory_clock_khz(int index) { return attribute(cudaDevAttrMemoryClockRate, index); }
+inline const char* full_arch(const Properties&) { return ""; }
+inline Version version_of(int number) { return {number / 1000, number % 1000 / 10, 0}; }
+inline Version driver_version() {
+  int number = 0;
+  return cudaDriverGetVersion(&number) == cudaSuccess ? version_of(number) : Version();
+}
+inline Version runtime_version() {
+  int number = 0;
+  return cudaRuntimeGetVersion(&number) == cudaSuccess ? version_of(number) : Version();
+}
+#else
+inline int attribute(hipDeviceAttribute_t which, int index) {
+  int value = 0;
+  return hipDeviceGetAttribute(&value, which, index) == hipSuccess ? value : 0;
+}
+inline int clock_khz(int index) { return attribute(hipDeviceAttributeClockRate, index); }
+inline int memory_clock_khz(int index) { return attribute(hipDeviceAttributeMemoryClockRate, index); }
+inline const char* full_arch(const Properties& properties) { return properties.gcnArchName; }
+inline Version version_of(int number) { return {number / 10000000, number / 100000 % 100, number % 100000}; }
+inline Version driver_version() {
+  int number = 0;
+  return hipDriverGetVersion(&number) == hipSuccess ? version_of(number) : Version();
+}
+inline Version runtime_version() {
+  int number = 0;
+  return hipRuntimeGetVersion(&number) == hipSuccess ? version_of(number) : Version();
+}
+#endif
 }  // namespace api
 
 #if defined(__CUDACC__)
