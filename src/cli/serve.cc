@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "core/log.h"
+#include "measure/program.h"
 #include "text/chat_template.h"
 
 namespace longspan::cli {
@@ -32,7 +33,10 @@ int run(const ServeFlags& flags) {
     for (const std::string& line : config.lines(/*only_changed=*/false)) std::printf("%s\n", line.c_str());
     return 0;
   }
-  const server::ServerOptions to_server = server_options(config);
+  server::ServerOptions to_server = server_options(config);
+  // At the start, while the file is surely the one that was started.
+  const measure::Program program = measure::read_program("/");
+  to_server.build = {.path = program.path, .hash = program.hash};
   engine::EngineOptions to_engine = engine_options(config, engine::Purpose::kRun);
   // Blocked in every thread that is made from here on; taken by sigwait below.
   const sigset_t signals = stop_signals();

@@ -324,6 +324,9 @@ server::ServerOptions server_options(const io::Config& config) {
                                 .log_requests = config.boolean("server.log_requests"),
                                 .vllm_metrics = config.string("server.metrics_compat") == "vllm",
                                 .version = LONGSPAN_VERSION};
+  for (io::Config::Setting& setting : config.settings())
+    options.settings.push_back(
+        {std::move(setting.name), std::move(setting.value), std::move(setting.source)});
   if (options.model_names.empty()) options.model_names = {directory_name(config.string("model.model_path"))};
   if (!is_loopback(options.host) && options.api_key.empty() && !config.boolean("server.allow_no_key"))
     fail(ErrorKind::kInvalid,

@@ -208,14 +208,20 @@ std::string_view Config::source(std::string_view name) const { return at(name).s
 
 std::vector<std::string> Config::lines(bool only_changed) const {
   std::vector<std::string> lines;
+  for (const Setting& setting : settings())
+    if (!only_changed || setting.source != "default")
+      lines.push_back(fmt::format("{} = {}  # {}", setting.name, setting.value, setting.source));
+  return lines;
+}
+
+std::vector<Config::Setting> Config::settings() const {
+  std::vector<Setting> settings;
   for (const ConfigKey& key : config_keys()) {
     const Entry& entry = at(key.name);
-    if (only_changed && entry.source == "default") continue;
     const bool secret = key.name.ends_with("api_key") && entry.value != ConfigValue(std::string());
-    lines.push_back(
-        fmt::format("{} = {}  # {}", key.name, secret ? "\"***\"" : to_toml(entry.value), entry.source));
+    settings.push_back({std::string(key.name), secret ? "\"***\"" : to_toml(entry.value), entry.source});
   }
-  return lines;
+  return settings;
 }
 
 }  // namespace longspan::io

@@ -48,7 +48,14 @@ class Config final {
   std::string_view source(
       std::string_view name) const;  // "default", "config.toml", "LONGSPAN_...", "--block-size"
   bool is_default(std::string_view name) const { return source(name) == "default"; }
-  // One "name = value  # source" line a key, in TOML; secrets are masked.
+  // All of them in the order of documentation, values as in TOML; secrets are masked.
+  struct Setting {
+    std::string name;
+    std::string value;
+    std::string source;
+  };
+  std::vector<Setting> settings() const;
+  // One "name = value  # source" line a key of these.
   std::vector<std::string> lines(bool only_changed) const;
 
  private:

@@ -1,5 +1,7 @@
 #include "server/operation_routes.h"
 
+#include <unistd.h>
+
 #include "core/dtype.h"
 #include "server/json_fields.h"
 
@@ -38,6 +40,22 @@ Json dispatch_json(const engine::DispatchCounters& counters) {
         !name.empty() && counters.misses[i] > 0)
       misses[std::string(name)] = counters.misses[i];
   return {{"hits", std::move(hits)}, {"vendor_prefill_misses", std::move(misses)}};
+}
+
+Json build_json(const Service& service) {
+  const BuildFacts& build = service.options.build;
+  return {{"path", build.path},
+          {"version", service.options.version},
+          {"hash", build.hash},
+          {"pid", getpid()},
+          {"started_at", service.started_unix_seconds}};
+}
+
+Json config_json(const Service& service) {
+  Json settings = Json::array();
+  for (const SettingFact& setting : service.options.settings)
+    settings.push_back({{"key", setting.key}, {"value", setting.value}, {"source", setting.source}});
+  return settings;
 }
 
 Json request_json(const RequestState& state) {
@@ -110,6 +128,8 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
               {"prefill_tokens_per_second", status.prefill_tokens_per_second},
               {"dispatch", dispatch_json(status.dispatch)},
               {"requests", std::move(requests)},
+              {"build", build_json(service)},
+              {"config", config_json(service)},
           })};
 }
 

@@ -17,6 +17,18 @@ class Tokenizer;
 
 namespace longspan::server {
 
+// What /v1/longspan/status says about the program that runs and the settings in effect, so that others can
+// compare both with the files on disk.
+struct BuildFacts {
+  std::string path;  // of the program
+  std::string hash;  // of the build, as measure/program.h has it
+};
+struct SettingFact {
+  std::string key;    // "cache.block_size"
+  std::string value;  // as in TOML, secrets masked
+  std::string source;
+};
+
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8000;                       // 0: any free one
@@ -31,6 +43,8 @@ struct ServerOptions {
   bool log_requests = true;              // a line for each request that ended
   bool vllm_metrics = false;             // /metrics has vllm:* aliases for existing dashboards
   std::string version;
+  BuildFacts build;
+  std::vector<SettingFact> settings;
   HttpLimits http;
 };
 
