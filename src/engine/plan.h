@@ -56,6 +56,8 @@ struct EngineOptions {
   std::function<void(const EngineInfo& info)>
       on_plan;  // called once all is decided, before weights are loaded
   std::function<void(size_t done_bytes, size_t total_bytes)> load_progress;
+  // Debugging aid for tests and verify: gives the backend that stands in front of the device's own.
+  std::function<std::unique_ptr<ops::Backend>(std::unique_ptr<ops::Backend> backend)> wrap_backend;
 };
 
 // What was decided at start. Constant afterwards.

@@ -12,10 +12,15 @@
 namespace longspan::engine {
 namespace {
 
-std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
+std::unique_ptr<ops::Backend> plain_backend(const EngineOptions& options) {
   if (options.device == DeviceKind::kReference) return ops::reference::make_backend();
   if (options.device == DeviceKind::kDevice) return ops::device::make_backend(options.device_index);
   return ops::cpu::make_backend({.num_threads = options.num_threads});
+}
+
+std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
+  auto backend = plain_backend(options);
+  return options.wrap_backend ? options.wrap_backend(std::move(backend)) : std::move(backend);
 }
 
 cache::CacheCapacity capacity_of(const EngineInfo& info) {

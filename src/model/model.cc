@@ -114,6 +114,7 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
   // it.
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
+    ops_.begin_layer(static_cast<Index>(i));
     ops_.rms_norm({.x = x,
                    .delta = i == 0 ? TensorView() : delta,
                    .weight = layer.input_norm.weight.view(),
@@ -131,6 +132,7 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
                    .out = normed});
     model::forward(layer.mlp, f, normed, delta);
   }
+  ops_.begin_layer(-1);
   const TensorView hidden = hidden_.view().rows(0, in.logit_rows.dim(0));
   if (hidden.dim(0) > 0) final_rows(f, x, delta, hidden);
   return hidden;

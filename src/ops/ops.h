@@ -293,6 +293,9 @@ class Backend : public Memory {
   // have run before with these shapes, so that their workspace is there. Null: this backend does not record.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& /*calls*/) { return nullptr; }
 
+  // The next operations belong to that layer of the model; -1: to none. For those who look on.
+  virtual void begin_layer(Index /*layer*/) {}
+
   virtual void embed(const Embed& args) = 0;
   virtual void gather_rows(const GatherRows& args) = 0;
   virtual void rms_norm(const RmsNorm& args) = 0;
@@ -329,6 +332,8 @@ class Ops {
   }
 
   std::unique_ptr<Recording> record(const std::function<void()>& calls) { return backend_->record(calls); }
+
+  void begin_layer(Index layer) { backend_->begin_layer(layer); }
 
   void embed(const Embed& args);
   void gather_rows(const GatherRows& args);
