@@ -12,6 +12,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Figures, each after a check that what is measured is right");
   bench->require_subcommand(1);
   add_bench_input_prep(*bench, exit_code);
+  add_bench_serve(*bench, exit_code);
 }
 
 }  // namespace longspan::cli

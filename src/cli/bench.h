@@ -10,5 +10,6 @@ namespace longspan::cli {
 constexpr int kCheckFailed = 1;  // exit code: what was measured is wrong or void
 
 void add_bench_input_prep(CLI::App& bench, int& exit_code);
+void add_bench_serve(CLI::App& bench, int& exit_code);
 
 }  // namespace longspan::cli

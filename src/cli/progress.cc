@@ -19,7 +19,7 @@ constexpr double kLineSeconds = 5.0;  // between two lines
 
 class Progress {
  public:
-  explicit Progress(std::string what) : what_(std::move(what)) {}
+  Progress(std::string what, ProgressUnit unit) : what_(std::move(what)), unit_(unit) {}
 
   void update(size_t done, size_t total) {
     const double seconds = since(start_);
@@ -28,8 +28,8 @@ class Progress {
     shown_ = Clock::now();
     const double rate = static_cast<double>(done) / (seconds > 0 ? seconds : 1e-9);
     const std::string figures =
-        fmt::format("{} of {}, {}/s, {} left", format_bytes(done), format_bytes(total),
-                    format_bytes(static_cast<size_t>(rate)),
+        fmt::format("{} of {}{}, {} left", amount(done), amount(total),
+                    unit_ == ProgressUnit::kBytes ? ", " + amount(static_cast<size_t>(rate)) + "/s" : "",
                     format_seconds(static_cast<double>(total - done) / (rate > 0 ? rate : 1)));
     if (!terminal_) {
       std::fprintf(stderr, "%s: %s\n", what_.c_str(), figures.c_str());
@@ -49,7 +49,12 @@ class Progress {
     return std::chrono::duration<double>(Clock::now() - from).count();
   }
 
+  std::string amount(size_t count) const {
+    return unit_ == ProgressUnit::kBytes ? format_bytes(count) : format_count(count);
+  }
+
   const std::string what_;
+  const ProgressUnit unit_;
   const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point shown_ = Clock::now();
@@ -57,8 +62,8 @@ class Progress {
 
 }  // namespace
 
-std::function<void(size_t, size_t)> progress(std::string what) {
-  return [progress = std::make_shared<Progress>(std::move(what))](size_t done, size_t total) {
+std::function<void(size_t, size_t)> progress(std::string what, ProgressUnit unit) {
+  return [progress = std::make_shared<Progress>(std::move(what), unit)](size_t done, size_t total) {
     if (total > 0) progress->update(done, total);
   };
 }

@@ -1,0 +1,85 @@
+#include "measure/token_counter.h"
+
+#include <memory>
+#include <optional>
+
+#include "core/error.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace longspan::measure {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// {count} or {tokens}; none where the server has no such route or does not know the fields.
+std::optional<int64_t> counted_by_server(const LoadTarget& target, const Json& body) {
+  const server::HttpAnswer answer = server::http_request(
+      target.url, target.timeouts,
+      {.method = "POST", .path = "/tokenize", .headers = bench_headers(target.api_key), .body = body.dump()});
+  if (answer.status != 200) return std::nullopt;
+  const Json reply = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  if (!reply.is_object()) return std::nullopt;
+  if (reply.contains("count") && reply["count"].is_number_integer()) return reply["count"].get<int64_t>();
+  if (reply.contains("tokens") && reply["tokens"].is_array())
+    return static_cast<int64_t>(reply["tokens"].size());
+  return std::nullopt;
+}
+
+struct Dialect {
+  Json (*body)(const LoadTarget&, const std::string& text);
+  bool chat_only;
+  bool with_template;
+};
+
+Json messages_of(const std::string& text) { return Json::array({{{"role", "user"}, {"content", text}}}); }
+
+Json ask_messages(const LoadTarget& target, const std::string& text) {
+  Json body = {{"model", target.model}, {"messages", messages_of(text)}, {"add_generation_prompt", true}};
+  if (target.extra_body.contains("chat_template_kwargs"))
+    body["chat_template_kwargs"] = target.extra_body["chat_template_kwargs"];
+  return body;
+}
+Json ask_prompt(const LoadTarget& target, const std::string& text) {
+  return {{"model", target.model}, {"prompt", text}};
+}
+Json ask_content(const LoadTarget&, const std::string& text) { return {{"content", text}}; }
+
+constexpr Dialect kDialects[] = {
+    {ask_messages, /*chat_only=*/true, /*with_template=*/true},
+    {ask_prompt, /*chat_only=*/false, /*with_template=*/false},
+    {ask_content, /*chat_only=*/false, /*with_template=*/false},
+};
+
+}  // namespace
+
+TokenCounter server_token_counter(const LoadTarget& target) {
+  for (const Dialect& dialect : kDialects) {
+    if (dialect.chat_only && target.endpoint != BenchEndpoint::kChat) continue;
+    if (counted_by_server(target, dialect.body(target, "One two three.")).value_or(0) <= 0) continue;
+    const auto count = [target, body = dialect.body](const std::string& text) {
+      const auto counted = counted_by_server(target, body(target, text));
+      if (!counted) fail(ErrorKind::kEnvironment, "/tokenize refuses a text of {} bytes", text.size());
+      return *counted;
+    };
+    return {.count = count,
+            .source = "the server's /tokenize",
+            .with_template = dialect.with_template || target.endpoint == BenchEndpoint::kCompletions};
+  }
+  return {.count = nullptr, .source = "nothing"};
+}
+
+TokenCounter local_token_counter(const std::filesystem::path& model_dir, BenchEndpoint endpoint) {
+  const auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir));
+  const auto encode = [tokenizer](const std::string& text) {
+    return static_cast<int64_t>(tokenizer->encode(text, text::SpecialTokens::kParse).size());
+  };
+  if (endpoint == BenchEndpoint::kCompletions) return {.count = encode, .source = model_dir.string()};
+  const auto chat = std::make_shared<const text::ChatTemplate>(text::ChatTemplate::load(model_dir));
+  const auto count = [encode, chat](const std::string& text) {
+    return encode(chat->render({{"messages", messages_of(text)}, {"add_generation_prompt", true}}));
+  };
+  return {.count = count, .source = model_dir.string()};
+}
+
+}  // namespace longspan::measure
