@@ -203,7 +203,7 @@ void Engine::step() {
   const Clock::time_point started = Clock::now();
   step_started_ns_.store(now_ns());
   run_copies(plan);
-  make_room(plan);
+  start_answers(plan, started);
   const auto wants_all = [&](schedule::SeqId id) {
     return live_.at(id)->request.on_prompt_logits != nullptr;
   };
@@ -233,12 +233,13 @@ void Engine::run_copies(const schedule::StepPlan& plan) {
     });  // host memory is the device's
 }
 
-// Who prefills has just started, or did so before: its answer gets its memory now.
-void Engine::make_room(const schedule::StepPlan& plan) {
+// Who prefills starts now, or did so before: its answer gets its memory.
+void Engine::start_answers(const schedule::StepPlan& plan, Clock::time_point time) {
   for (const schedule::PlannedSeq& seq : plan.seqs) {
     if (!seq.is_prefill) continue;
     Live& live = *live_.at(seq.id);
     live.response->reserve(live.request.max_new_tokens);
+    live.response->start(time);
   }
 }
 

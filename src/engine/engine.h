@@ -88,7 +88,7 @@ class Engine final {
   void admit(schedule::SeqId id, std::unique_ptr<Live> live);
   void step();
   void run_copies(const schedule::StepPlan& plan);
-  void make_room(const schedule::StepPlan& plan);
+  void start_answers(const schedule::StepPlan& plan, Clock::time_point time);
   StepOutput compute(const model::StepInputs& inputs);
   void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const StepOutput& output);
   bool all_greedy(const schedule::StepPlan& plan) const;

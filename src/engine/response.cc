@@ -7,6 +7,17 @@ void ResponseState::reserve(int64_t max_new_tokens) {
   tokens_.reserve(static_cast<size_t>(max_new_tokens));
 }
 
+void ResponseState::start(Clock::time_point time) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (started_) return;
+    started_ = time;
+    progressed_ = true;
+  }
+  changed_.notify_one();
+  if (on_change) on_change();
+}
+
 void ResponseState::push(TokenOutput token) {
   {
     const std::lock_guard lock(mutex_);
@@ -45,6 +56,7 @@ ResponseUpdate ResponseState::wait(std::chrono::milliseconds timeout) {
   changed_.wait_for(lock, timeout, [&] { return num_taken_ < tokens_.size() || progressed_ || done_; });
   ResponseUpdate update{.num_prefilled = num_prefilled_,
                         .num_cached = num_cached_,
+                        .started = started_,
                         .done = done_,
                         .reason = reason_,
                         .stop_token = stop_token_,

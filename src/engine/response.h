@@ -48,8 +48,9 @@ struct TokenOutput {
 // What is new since the last look.
 struct ResponseUpdate {
   std::vector<TokenOutput> tokens;
-  int64_t num_prefilled = 0;  // prompt tokens in the cache so far
-  int64_t num_cached = 0;     // of them taken from the prefix cache
+  int64_t num_prefilled = 0;                 // prompt tokens in the cache so far
+  int64_t num_cached = 0;                    // of them taken from the prefix cache
+  std::optional<Clock::time_point> started;  // when its first step began; none: it waits
   bool done = false;
   FinishReason reason = FinishReason::kStop;  // once done
   int32_t stop_token = -1;                    // the token that ended it, or -1; it is not among `tokens`
@@ -61,6 +62,7 @@ class ResponseState {
  public:
   // Room for the whole answer, so that no push allocates. When the request starts to run, not while it waits.
   void reserve(int64_t max_new_tokens);
+  void start(Clock::time_point time);  // the first call counts: who is preempted has started
   void push(TokenOutput token);
   void progress(int64_t num_prefilled, int64_t num_cached);
   void finish(FinishReason reason, int32_t stop_token, std::string error);
@@ -76,6 +78,7 @@ class ResponseState {
   size_t num_taken_ = 0;
   int64_t num_prefilled_ = 0;
   int64_t num_cached_ = 0;
+  std::optional<Clock::time_point> started_;
   bool progressed_ = false;
   bool done_ = false;
   FinishReason reason_ = FinishReason::kStop;

@@ -124,10 +124,12 @@ std::optional<ChoiceUpdate> Generation::look_at(Choice& choice) {
   }
   choice.num_prefilled = std::max(choice.num_prefilled, news.num_prefilled);
   choice.num_cached = std::max(choice.num_cached, news.num_cached);
-  if (!news.tokens.empty() && !first_token_time_) first_token_time_ = news.tokens.front().time;
+  if (news.started) times_.started = std::min(times_.started.value_or(*news.started), *news.started);
   ChoiceUpdate update{.index = choice.index};
   for (engine::TokenOutput& token : news.tokens) {
     if (choice.reader.ended()) break;  // what the engine made while nobody looked
+    times_.first_token = std::min(times_.first_token.value_or(token.time), token.time);
+    times_.last_token = std::max(times_.last_token.value_or(token.time), token.time);
     choice.reader.push(token.token);
     ++choice.num_tokens;
     update.tokens.push_back(std::move(token));

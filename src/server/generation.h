@@ -55,6 +55,14 @@ struct Usage {
   int64_t reasoning_tokens = 0;
 };
 
+// What happened when, of all choices together; none: not yet.
+struct GenerationTimes {
+  engine::Clock::time_point submitted;
+  std::optional<engine::Clock::time_point> started;  // the first step with a part of a prompt of it
+  std::optional<engine::Clock::time_point> first_token;
+  std::optional<engine::Clock::time_point> last_token;
+};
+
 // Of the first prompt; later ones wait behind it.
 struct PrefillProgress {
   int64_t total = 0;
@@ -79,7 +87,7 @@ class Generation final {
   PrefillProgress progress() const;
   // Null unless they were asked for. Complete once the first token of the prompt's first choice is there.
   const PromptScores* prompt_scores(size_t prompt_idx) const;
-  std::optional<engine::Clock::time_point> first_token_time() const { return first_token_time_; }
+  const GenerationTimes& times() const { return times_; }
 
  private:
   struct Choice;
@@ -95,7 +103,7 @@ class Generation final {
   std::vector<std::shared_ptr<PromptScores>> scores_;  // [prompts] or empty
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t num_running_ = 0;
-  std::optional<engine::Clock::time_point> first_token_time_;
+  GenerationTimes times_{.submitted = engine::Clock::now()};
 };
 
 }  // namespace longspan::server

@@ -58,6 +58,17 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+void add_inputs(Page& page, const engine::InputCounters& inputs) {
+  page.sample("gauge", "decode_inputs_reserved", inputs.reserved ? 1 : 0,
+              "1: steps that decode one sequence may move the inputs of the last step on");
+  page.sample("counter", "decode_inputs_dispatched_total", static_cast<double>(inputs.num_dispatched),
+              "Steps that did");
+  for (size_t i = 0; i < engine::kNumSteadyConditions; ++i)
+    page.sample("counter", "decode_input_misses_total", static_cast<double>(inputs.misses[i]),
+                "Other steps, by the first condition that failed", nullptr,
+                fmt::format("condition=\"{}\"", engine::steady_condition(i)));
+}
+
 void add_engine(Page& page, const engine::EngineStatus& status, const engine::EngineInfo& info) {
   const auto& schedule = status.schedule;
   const double num_pages = status.pages.num_pages;
@@ -105,6 +116,7 @@ void add_engine(Page& page, const engine::EngineStatus& status, const engine::En
                 "Gate misses by the first condition that failed", nullptr,
                 fmt::format("condition=\"{}\"", condition));
   }
+  add_inputs(page, status.inputs);
 }
 
 }  // namespace
@@ -146,6 +158,9 @@ void Metrics::record(const FinishedRequest& request) {
   num_completion_tokens_ += request.usage.completion_tokens;
   num_cached_tokens_ += request.usage.cached_tokens;
   if (request.ttft_seconds >= 0) ttft_.add(request.ttft_seconds);
+  if (request.queue_seconds >= 0) queue_.add(request.queue_seconds);
+  if (request.prefill_seconds >= 0) prefill_.add(request.prefill_seconds);
+  if (request.decode_seconds >= 0) decode_.add(request.decode_seconds);
   inter_token_.merge(request.inter_token);
   total_.add(request.total_seconds);
   prompt_.add(static_cast<double>(request.usage.prompt_tokens));
@@ -180,6 +195,12 @@ std::string Metrics::text(const engine::EngineStatus& status, const engine::Engi
                  "time_to_first_token_seconds");
   page.histogram("inter_token_latency_seconds", inter_token_, "Between two tokens of an answer",
                  "inter_token_latency_seconds");
+  page.histogram("request_queue_time_seconds", queue_, "From submission to the first step with the request",
+                 "request_queue_time_seconds");
+  page.histogram("request_prefill_time_seconds", prefill_, "From the first step to the first token",
+                 "request_prefill_time_seconds");
+  page.histogram("request_decode_time_seconds", decode_, "From the first token to the last",
+                 "request_decode_time_seconds");
   page.histogram("request_seconds", total_, "From arrival to the end", "e2e_request_latency_seconds");
   page.histogram("request_prompt_tokens", prompt_, "Prompt tokens of a request", "request_prompt_tokens");
   page.histogram("request_generation_tokens", completion_, "Answer tokens of a request",

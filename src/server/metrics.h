@@ -36,7 +36,10 @@ std::span<const double> token_bounds();    // 1-2-5 steps to a million
 struct FinishedRequest {
   FinishReason reason = FinishReason::kStop;
   Usage usage;
-  double ttft_seconds = -1;  // from arrival to the first token; negative: there was none
+  double ttft_seconds = -1;     // from arrival to the first token; negative: there was none
+  double queue_seconds = -1;    // from submission to its first step; negative, as below: it never came to it
+  double prefill_seconds = -1;  // from there to the first token
+  double decode_seconds = -1;   // from there to the last token
   double total_seconds = 0;
   Histogram inter_token{latency_bounds()};
 };
@@ -65,6 +68,9 @@ class Metrics final {
   int64_t num_completion_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
   Histogram ttft_{latency_bounds()};
+  Histogram queue_{latency_bounds()};
+  Histogram prefill_{latency_bounds()};
+  Histogram decode_{latency_bounds()};
   Histogram inter_token_{latency_bounds()};
   Histogram total_{latency_bounds()};
   Histogram prompt_{token_bounds()};

@@ -42,6 +42,14 @@ Json dispatch_json(const engine::DispatchCounters& counters) {
   return {{"hits", std::move(hits)}, {"vendor_prefill_misses", std::move(misses)}};
 }
 
+Json inputs_json(const engine::InputCounters& inputs) {
+  Json misses = Json::object();
+  for (size_t i = 0; i < engine::kNumSteadyConditions; ++i)
+    if (inputs.misses[i] > 0) misses[std::string(engine::steady_condition(i))] = inputs.misses[i];
+  return {
+      {"reserved", inputs.reserved}, {"dispatched", inputs.num_dispatched}, {"misses", std::move(misses)}};
+}
+
 Json build_json(const Service& service) {
   const BuildFacts& build = service.options.build;
   return {{"path", build.path},
@@ -61,7 +69,7 @@ Json config_json(const Service& service) {
 Json request_json(const RequestState& state) {
   const bool prefilled = state.prefill.processed >= state.prefill.total;
   const char* phase = state.usage.completion_tokens > 0 || prefilled ? "decode"
-                      : state.prefill.processed > 0                  ? "prefill"
+                      : state.started                                ? "prefill"
                                                                      : "queued";
   return {{"id", state.id},
           {"route", state.route},
@@ -127,6 +135,7 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
                 {"evicted_states", status.prefix.num_evicted_states}}},
               {"prefill_tokens_per_second", status.prefill_tokens_per_second},
               {"dispatch", dispatch_json(status.dispatch)},
+              {"decode_inputs", inputs_json(status.inputs)},
               {"requests", std::move(requests)},
               {"build", build_json(service)},
               {"config", config_json(service)},

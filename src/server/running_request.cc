@@ -9,6 +9,15 @@ double seconds_between(engine::Clock::time_point from, engine::Clock::time_point
   return std::chrono::duration<double>(to - from).count();
 }
 
+// The lengths of what was reached: waiting, prefill, decode.
+void note_times(FinishedRequest& end, const GenerationTimes& times, engine::Clock::time_point arrived) {
+  if (times.started) end.queue_seconds = seconds_between(times.submitted, *times.started);
+  if (!times.started || !times.first_token) return;
+  end.ttft_seconds = seconds_between(arrived, *times.first_token);
+  end.prefill_seconds = seconds_between(*times.started, *times.first_token);
+  end.decode_seconds = seconds_between(*times.first_token, *times.last_token);
+}
+
 }  // namespace
 
 std::vector<RequestState> RequestList::states() const {
@@ -57,16 +66,17 @@ RunningRequest::~RunningRequest() {
   const auto now = engine::Clock::now();
   end_.usage = generation_.usage();
   end_.total_seconds = seconds_between(origin_.arrived, now);
-  if (const auto first = generation_.first_token_time())
-    end_.ttft_seconds = seconds_between(origin_.arrived, *first);
+  note_times(end_, generation_.times(), origin_.arrived);
   metrics_.record(end_);
   if (!origin_.log_end) return;
   const Usage& usage = end_.usage;
   const double decode_seconds = end_.total_seconds - std::max(end_.ttft_seconds, 0.0);
   log(LogLevel::kInfo,
-      "{} {}: {} prompt tokens ({} cached), {} answer tokens, first after {:.3f} s, {:.1f} tokens/s, {:.3f} "
-      "s, {}",
+      "{} {}: {} prompt tokens ({} cached), {} answer tokens, queued {:.0f} ms, first after {:.3f} s, {:.1f} "
+      "tokens/s, {:.3f} s, {}",
       origin_.route, origin_.id, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
+      1e3 *
+          (end_.queue_seconds < 0 ? seconds_between(generation_.times().submitted, now) : end_.queue_seconds),
       std::max(end_.ttft_seconds, 0.0),
       usage.completion_tokens > 1
           ? static_cast<double>(usage.completion_tokens - 1) / std::max(decode_seconds, 1e-9)
@@ -92,6 +102,7 @@ std::vector<ChoiceUpdate> RunningRequest::next(std::chrono::milliseconds timeout
   const std::lock_guard lock(mutex_);
   state_.prefill = generation_.progress();
   state_.usage = generation_.usage();
+  state_.started = generation_.times().started.has_value();
   return updates;
 }
 

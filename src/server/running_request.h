@@ -18,6 +18,7 @@ struct RequestState {
   std::string id;
   std::string route;
   double age_seconds = 0;
+  bool started = false;  // it is, or was, part of a step
   PrefillProgress prefill;
   Usage usage;
 };
@@ -57,7 +58,7 @@ class RunningRequest final {
   PrefillProgress progress() const { return generation_.progress(); }
   const PromptScores* prompt_scores(size_t prompt_idx) const { return generation_.prompt_scores(prompt_idx); }
   bool late() const;  // it still runs, and its time is up
-  bool has_token() const { return generation_.first_token_time().has_value(); }
+  bool has_token() const { return generation_.times().first_token.has_value(); }
   const std::string& id() const { return origin_.id; }
 
  private:

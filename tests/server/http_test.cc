@@ -274,6 +274,39 @@ TEST(Operation, metrics_count_what_was_done) {
   EXPECT_GE(value(Client(server->port()).request("GET", "/metrics").body, "vllm:num_requests_running"), 0);
 }
 
+TEST(Operation, waiting_prefill_and_decode_of_a_request_are_timed) {
+  const auto value = [](const std::string& name) {
+    const std::string text = Client(port()).request("GET", "/metrics").body;
+    const size_t at = text.find("\nlongspan_request_" + name + "{");
+    return std::stod(text.substr(text.find("} ", at) + 2));
+  };
+  EXPECT_TRUE(Running::shared().becomes_idle());
+  const double before[] = {value("queue_time_seconds_count"), value("queue_time_seconds_sum"),
+                           value("prefill_time_seconds_sum"), value("decode_time_seconds_sum"),
+                           value("seconds_sum")};
+  EXPECT_EQ(Client(port()).post(kChat, endless({{"max_tokens", 20}})).status, 200);
+  EXPECT_TRUE(Running::shared().becomes_idle());
+  EXPECT_EQ(value("queue_time_seconds_count") - before[0], 1);
+  const double queue = value("queue_time_seconds_sum") - before[1];
+  const double prefill = value("prefill_time_seconds_sum") - before[2];
+  const double decode = value("decode_time_seconds_sum") - before[3];
+  EXPECT_GE(queue, 0);
+  EXPECT_GT(prefill, 0);
+  EXPECT_GT(decode, 0);
+  EXPECT_LE(queue + prefill + decode, value("seconds_sum") - before[4] + 1e-6);  // parts of its time
+}
+
+TEST(Operation, the_status_tells_how_decode_inputs_were_made) {
+  const Json before = status()["decode_inputs"];
+  EXPECT_EQ(before["reserved"], true);
+  EXPECT_EQ(Client(port()).post(kChat, endless({{"max_tokens", 20}})).status, 200);
+  EXPECT_TRUE(Running::shared().becomes_idle());
+  const Json after = status()["decode_inputs"];
+  // The prompt's step and the first decode step have no like before them.
+  EXPECT_EQ(after["dispatched"].get<int64_t>() - before["dispatched"].get<int64_t>(), 18);
+  EXPECT_GE(after["misses"]["same_sequence"].get<int64_t>(), 1);
+}
+
 TEST(Operation, T81_a_silent_stream_gets_comments_by_the_clock) {
   server::ServerOptions options;
   options.keepalive_seconds = 0.15;

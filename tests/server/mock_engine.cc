@@ -91,6 +91,7 @@ struct Engine::Inbox {
       running.insert(id);
       const auto stall = std::chrono::duration<double>(script.stall_seconds);
       const auto now = Clock::now();
+      live.at(id).response->start(now);
       const auto due = now + std::chrono::duration_cast<Clock::duration>(stall);
       if (script.stall_seconds > 0) stalled_until = std::max(stalled_until, due);
       events.push({due, id});

@@ -100,10 +100,13 @@ function show_cache({ pages, plan, state, totals, prefix_cache }) {
   fill($("cache-figures"), rows);
 }
 
-function show_paths({ dispatch }) {
+function show_paths({ dispatch, decode_inputs }) {
   const rows = Object.entries(dispatch.hits).map(([path, hits]) => [path, count(hits)]);
   for (const [why, misses] of Object.entries(dispatch.vendor_prefill_misses))
     rows.push([`vendor_prefill ${t("missed", { why })}`, count(misses), "sub"]);
+  rows.push([t("decode_inputs"), decode_inputs.reserved ? count(decode_inputs.dispatched) : t("off")]);
+  for (const [why, misses] of Object.entries(decode_inputs.misses))
+    rows.push([t("missed", { why }), count(misses), "sub"]);
   fill($("paths"), rows);
 }
 
