@@ -230,14 +230,6 @@ struct MessageFormat {
   }
 };
 
-Json error_json(const WireError& error) {
-  // The words that these clients look for before they shorten a conversation.
-  const std::string prefix = error.code == "context_length_exceeded" ? "prompt is too long: " : "";
-  return {{"type", "error"},
-          {"error",
-           {{"type", error.status >= 500 ? "api_error" : error.type}, {"message", prefix + error.message}}}};
-}
-
 }  // namespace
 
 Json to_chat_body(const Json& body) {
@@ -289,7 +281,8 @@ HttpResponse anthropic_messages(const HttpRequest& request, Service& service) {
       {.begin = [format] { return format->begin(); },
        .update = [format](const ChoiceUpdate& news, const Usage&) { return format->update(news); },
        .end = [format](const Usage& usage) { return format->end(usage); },
-       .error = [](const WireError& error) { return "event: error\n" + sse_data(dump(error_json(error))); },
+       .error =
+           [](const WireError& error) { return "event: error\n" + sse_data(anthropic_error_body(error)); },
        .keep_alive = event("ping", Json::object())});  // comments do not reset these clients' watchdogs
 }
 
@@ -298,12 +291,6 @@ HttpResponse count_message_tokens(const HttpRequest& request, Service& service) 
   service.resolve_model(chat.model);
   build_prompt_ids(chat, service);
   return {.body = dump({{"input_tokens", chat.generation.prompts.front().size()}})};
-}
-
-HttpResponse anthropic_error_response(const WireError& error) {
-  HttpResponse response = openai_error_response(error);
-  response.body = dump(error_json(error));
-  return response;
 }
 
 }  // namespace longspan::server

@@ -10,7 +10,5 @@ Json to_chat_body(const Json& messages_body);
 
 HttpResponse anthropic_messages(const HttpRequest& request, Service& service);
 HttpResponse count_message_tokens(const HttpRequest& request, Service& service);
-// {"type": "error", "error": {"type", "message"}}
-HttpResponse anthropic_error_response(const WireError& error);
 
 }  // namespace longspan::server

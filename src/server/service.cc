@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 
 namespace longspan::server {
 namespace {
@@ -160,11 +159,6 @@ HttpResponse stream_response(std::shared_ptr<RunningRequest> running, const Http
     run_stream(*running, peer, keepalive_seconds, format, writer);
   };
   return response;
-}
-
-std::string random_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}{:08x}", random(), random() >> 32);
 }
 
 int64_t unix_seconds() {

@@ -68,7 +68,6 @@ std::string sse_data(const std::string& json);
 HttpResponse stream_response(std::shared_ptr<RunningRequest> running, const HttpPeer* peer,
                              double keepalive_seconds, StreamFormat format);
 
-std::string random_id();  // 24 hexadecimal digits
 int64_t unix_seconds();
 
 }  // namespace longspan::server

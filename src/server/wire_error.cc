@@ -14,6 +14,19 @@ constexpr const char* kContextWords = "maximum context length";
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
+// A message may quote what a client sent: bytes that are no text are replaced.
+std::string dump_replacing(const Json& body) {
+  return body.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+HttpResponse error_response_of(const WireError& error, std::string body) {
+  HttpResponse response{.status = error.status, .body = std::move(body)};
+  if (error.status == 503) response.set_header("Retry-After", kRetryAfterSeconds);
+  // Clients of OpenAI's kind would ask the same again, twice.
+  if (error.status == 408) response.set_header("x-should-retry", "false");
+  return response;
+}
+
 }  // namespace
 
 std::string error_type(int status) {
@@ -68,16 +81,24 @@ std::string openai_error_body(const WireError& error) {
                        {"type", error.type},
                        {"param", text_or_null(error.param)},
                        {"code", text_or_null(error.code)}}}};
-  // A message may quote what a client sent: bytes that are no text are replaced.
-  return body.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  return dump_replacing(body);
+}
+
+std::string anthropic_error_body(const WireError& error) {
+  // The words that these clients look for before they shorten a conversation.
+  const std::string prefix = error.code == "context_length_exceeded" ? "prompt is too long: " : "";
+  return dump_replacing(
+      {{"type", "error"},
+       {"error",
+        {{"type", error.status >= 500 ? "api_error" : error.type}, {"message", prefix + error.message}}}});
 }
 
 HttpResponse openai_error_response(const WireError& error) {
-  HttpResponse response{.status = error.status, .body = openai_error_body(error)};
-  if (error.status == 503) response.set_header("Retry-After", kRetryAfterSeconds);
-  // Clients of OpenAI's kind would ask the same again, twice.
-  if (error.status == 408) response.set_header("x-should-retry", "false");
-  return response;
+  return error_response_of(error, openai_error_body(error));
+}
+
+HttpResponse anthropic_error_response(const WireError& error) {
+  return error_response_of(error, anthropic_error_body(error));
 }
 
 }  // namespace longspan::server

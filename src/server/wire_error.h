@@ -34,4 +34,8 @@ std::string error_type(int status);
 std::string openai_error_body(const WireError& error);
 HttpResponse openai_error_response(const WireError& error);
 
+// {"type": "error", "error": {"type", "message"}}, the form of Anthropic.
+std::string anthropic_error_body(const WireError& error);
+HttpResponse anthropic_error_response(const WireError& error);
+
 }  // namespace longspan::server
