@@ -16,11 +16,18 @@ if(LONGSPAN_FUZZ)
   target_link_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# longspan_unity(TARGET): with LONGSPAN_UNITY, a dozen files at a time in one translation unit. What must stay alone
+# has SKIP_UNITY_BUILD_INCLUSION beside its name.
+function(longspan_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LONGSPAN_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+endfunction()
+
 # longspan_room(NAME SOURCES a.cc b.cc DEPENDS core io LIBRARIES fmt::fmt)
 # A room is one folder = one namespace = one static library `longspan_NAME`.
 function(longspan_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(longspan_${name} STATIC ${ARG_SOURCES})
+  longspan_unity(longspan_${name})
   target_link_libraries(longspan_${name} PUBLIC longspan_options)
   foreach(room ${ARG_DEPENDS})
     target_link_libraries(longspan_${name} PUBLIC longspan_${room})
@@ -32,6 +39,7 @@ endfunction()
 function(longspan_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;ROOMS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE -O1)  # what a test waits for is the compiler
   foreach(room ${ARG_ROOMS})
     target_link_libraries(${name} PRIVATE longspan_${room})
   endforeach()

@@ -4,16 +4,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/packed_words.h"
+
 namespace longspan::model {
 namespace {
 
 using io::LinearForm;
-
-constexpr Index kPerWord = 8;  // codes of one int32
-constexpr int kAwqShift[kPerWord] = {0, 16, 4,  20,
-                                     8, 24, 12, 28};  // of column c: 4 * [0, 4, 1, 5, 2, 6, 3, 7]
-
-Index words_for(Index count) { return (count + kPerWord - 1) / kPerWord; }
 
 int code_of(uint32_t word, int shift) { return static_cast<int>(word >> shift & 15); }
 

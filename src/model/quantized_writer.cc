@@ -5,11 +5,11 @@
 #include <cmath>
 #include <span>
 
+#include "model/packed_words.h"
+
 namespace longspan::model {
 namespace {
 
-constexpr Index kPerWord = 8;
-constexpr int kAwqShift[kPerWord] = {0, 16, 4, 20, 8, 24, 12, 28};  // of column c, see quantized_reader.cc
 constexpr int kMaxCode = 15;
 constexpr int kMiddle = 8;
 
@@ -89,7 +89,6 @@ class Writer {
   }
 
  private:
-  static Index words_for(Index count) { return (count + kPerWord - 1) / kPerWord; }
   Buffer& buffer(size_t i) { return out_.tensors[i].buffer; }
   int64_t* shape() { return buffer(2).view().as<int64_t>(); }
 
