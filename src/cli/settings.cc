@@ -162,7 +162,7 @@ engine::ReplayMode replay_mode(const io::Config& config) {
 
 // What only a device has: refused where the answer would depend on it, else named, so that nobody waits for
 // an effect.
-void check_device_settings(const io::Config& config) {
+void check_device_settings(const io::Config& config, bool on_device) {
   for (const char* key : {"prefill.enable_dequant_prefill", "prefill.dequant_workspace_qkv_mib",
                           "prefill.dequant_workspace_gate_up_mib", "prefill.dequant_workspace_down_mib",
                           "graph.enforce_eager", "graph.hip_graph_mode"})
@@ -171,7 +171,7 @@ void check_device_settings(const io::Config& config) {
   if (!config.boolean("graph.chunked_prefill"))
     refuse(config, "graph.chunked_prefill",
            "prompts always run in chunks; raise graph.max_num_batched_tokens instead");
-  if (config.integer("attention.hip_attention_softmax_segments") != 0)
+  if (config.integer("attention.hip_attention_softmax_segments") != 0 && !on_device)
     refuse(config, "attention.hip_attention_softmax_segments",
            "the cpu device chooses the segments by context length");
 }
@@ -274,34 +274,39 @@ void set_device(const io::Config& config, engine::EngineOptions& options) {
 engine::EngineOptions engine_options(const io::Config& config, engine::Purpose purpose) {
   if (config.string("model.model_path").empty())
     fail(ErrorKind::kInvalid, "no model: need --model, or model.model_path in --config");
-  engine::EngineOptions options{.model = config.string("model.model_path"),
-                                .num_threads = int32_of(config, "engine.threads"),
-                                .max_model_len = config.integer("model.max_model_len"),
-                                .max_num_seqs = int32_of(config, "engine.max_num_seqs"),
-                                .max_num_batched_tokens = config.integer("graph.max_num_batched_tokens"),
-                                .max_decode_stall_ms = config.number("engine.max_decode_stall_ms"),
-                                .max_waiting = config.integer("engine.max_waiting"),
-                                .tensor_parallel = config.integer("model.tensor_parallel_size"),
-                                .kv_dtype = kv_dtype(config),
-                                .memory_share = config.number("model.gpu_memory_utilization"),
-                                .memory_bytes = size_of(config, "engine.memory"),
-                                .cache_bytes = size_of(config, "cache.memory"),
-                                .reuse_decoded = config.boolean("cache.reuse_decoded"),
-                                .min_checkpoint_tokens = config.integer("cache.min_checkpoint_tokens"),
-                                .pages = {.alignment = config.integer("cache.alignment_tokens"),
-                                          .block_size = config.integer("cache.block_size"),
-                                          .layout = cache::layout_from_name(config.string("cache.layout")),
-                                          .prefix_caching = config.boolean("cache.enable_prefix_caching"),
-                                          .state_chunk = config.integer("cache.state_chunk"),
-                                          .min_page_tokens = config.integer("cache.min_page_tokens"),
-                                          .target_page_tokens = config.integer("cache.target_page_tokens")},
-                                .dispatch = dispatch(config),
-                                .replay = replay_mode(config)};
+  engine::EngineOptions options{
+      .model = config.string("model.model_path"),
+      .num_threads = int32_of(config, "engine.threads"),
+      .max_model_len = config.integer("model.max_model_len"),
+      .max_num_seqs = int32_of(config, "engine.max_num_seqs"),
+      .max_num_batched_tokens = config.integer("graph.max_num_batched_tokens"),
+      .max_decode_stall_ms = config.number("engine.max_decode_stall_ms"),
+      .max_waiting = config.integer("engine.max_waiting"),
+      .tensor_parallel = config.integer("model.tensor_parallel_size"),
+      .decode_segments = static_cast<int32_t>(in_range<int64_t>(
+          config, "attention.hip_attention_softmax_segments",
+          config.integer("attention.hip_attention_softmax_segments"), 0, ops::device::kMaxDecodeSegments)),
+      .kv_dtype = kv_dtype(config),
+      .memory_share = config.number("model.gpu_memory_utilization"),
+      .memory_bytes = size_of(config, "engine.memory"),
+      .cache_bytes = size_of(config, "cache.memory"),
+      .reuse_decoded = config.boolean("cache.reuse_decoded"),
+      .min_checkpoint_tokens = config.integer("cache.min_checkpoint_tokens"),
+      .pages = {.alignment = config.integer("cache.alignment_tokens"),
+                .block_size = config.integer("cache.block_size"),
+                .layout = cache::layout_from_name(config.string("cache.layout")),
+                .prefix_caching = config.boolean("cache.enable_prefix_caching"),
+                .state_chunk = config.integer("cache.state_chunk"),
+                .min_page_tokens = config.integer("cache.min_page_tokens"),
+                .target_page_tokens = config.integer("cache.target_page_tokens")},
+      .dispatch = dispatch(config),
+      .replay = replay_mode(config)};
   set_device(config, options);
   if (config.string("model.dtype") != "auto") options.dtype = dtype_from_name(config.string("model.dtype"));
   if (!config.string("cache.swap_memory").empty()) options.swap_bytes = size_of(config, "cache.swap_memory");
   if (!config.string("model.random_weights").empty()) options.random_seed = seed_of(config);
-  if (purpose == engine::Purpose::kRun) check_device_settings(config);
+  if (purpose == engine::Purpose::kRun)
+    check_device_settings(config, options.device == engine::DeviceKind::kDevice);
   return options;
 }
 

@@ -11,14 +11,15 @@ int64_t page_bytes(const cache::PagePlan& plan, cache::LayerKind kind) {
   return in_slots(plan, kind) ? plan.state_page_bytes : plan.attention_page_bytes;
 }
 
-ops::KvCache kv_view(const cache::PagePlan& plan, const Buffer& tensor) {
+ops::KvCache kv_view(const cache::PagePlan& plan, const Buffer& tensor, const TensorView& saturated) {
   return {.data = tensor.data(),
           .dtype = plan.kv_dtype,
           .num_pages = static_cast<Index>(tensor.size_bytes()) / plan.attention_page_bytes,
           .page_stride_bytes = plan.attention_page_bytes,
           .page_tokens = plan.page_tokens,
           .num_kv_heads = plan.num_kv_heads,
-          .head_dim = plan.head_dim};
+          .head_dim = plan.head_dim,
+          .saturated = saturated};
 }
 
 ops::StateCache state_view(const cache::PagePlan& plan, const cache::CacheSpec& spec, const Buffer& tensor) {
@@ -44,13 +45,15 @@ CacheStorage::CacheStorage(Memory& memory, const cache::PagePlan& plan, const ca
       device_(make_side(memory, plan, capacity.num_pages, capacity.num_state_slots)) {
   Memory host;
   host_ = make_side(host, plan, capacity.num_host_pages, capacity.num_host_slots);
+  saturated_ = memory.allocate(DType::kI64, {1});
+  forget_saturated();
   for (const cache::LayerPlace& place : plan.places) {
     const cache::LayerKind kind = plan.groups[static_cast<size_t>(place.group)].kind;
     const auto& tensors = in_slots(plan, kind) ? device_.slots : device_.pages;
     const Buffer& tensor = tensors[static_cast<size_t>(place.index)];
     model::LayerCache layer{.group = place.group};
     if (kind == cache::LayerKind::kAttention)
-      layer.kv = kv_view(plan, tensor);
+      layer.kv = kv_view(plan, tensor, saturated_.view());
     else
       layer.state = state_view(plan, spec, tensor);
     views_.layers.push_back(layer);
@@ -74,6 +77,14 @@ size_t CacheStorage::size_bytes() const {
       for (const Buffer& tensor : *tensors) bytes += tensor.size_bytes();
   return bytes;
 }
+
+int64_t CacheStorage::num_saturated() const {
+  int64_t count = 0;
+  if (plan_.kv_dtype == DType::kF8E4M3) memory_.download(&count, saturated_.data(), sizeof(count));
+  return count;
+}
+
+void CacheStorage::forget_saturated() { memory_.zero(saturated_.data(), saturated_.size_bytes()); }
 
 void CacheStorage::swap_out(std::span<const schedule::PageCopy> copies) {
   copy(&Memory::download, device_, host_, copies);

@@ -23,6 +23,10 @@ class CacheStorage final {
   const model::CacheViews& views() const { return views_; }
   size_t size_bytes() const;
 
+  // Elements of K and V that FP8 could not hold and that were stored as +-448. Waits for the device.
+  int64_t num_saturated() const;
+  void forget_saturated();
+
   // The order of a step: out, in, copies.
   void swap_out(std::span<const schedule::PageCopy> copies);    // device page to host page
   void swap_in(std::span<const schedule::PageCopy> copies);     // host page to device page
@@ -43,6 +47,7 @@ class CacheStorage final {
   cache::PagePlan plan_;
   Side device_;
   Side host_;
+  Buffer saturated_;  // i64 [1], in the device's memory
   model::CacheViews views_;
 };
 

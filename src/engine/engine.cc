@@ -290,6 +290,7 @@ void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs
       logits = model_->to_host(i == 0 ? output.logits
                                       : model_->logits(hidden.rows(i, std::min(kLogitRows, num_logits - i))));
     while (starts[seq_idx + 1] <= rows[i]) ++seq_idx;
+  if (!finished.empty()) look_for_saturation();
     const schedule::PlannedSeq& seq = plan.seqs[seq_idx];
     Live& live = *live_.at(seq.id);
     const TensorView row(logits.rows(slice, 1).data, logits.dtype, {info_.config.vocab_size});
@@ -401,3 +402,13 @@ void Engine::update_status() {
 }
 
 }  // namespace longspan::engine
+// At the end of requests, not at every step: on a device the count must be waited for.
+void Engine::look_for_saturation() {
+  num_kv_saturated_ = storage_->num_saturated();
+  if (num_kv_saturated_ > 0 && !std::exchange(told_saturation_, true))
+    log(LogLevel::kWarn,
+        "K and V: {} elements were larger than fp8_e4m3 holds (448 times the scale) and were stored as that",
+        num_kv_saturated_);
+}
+
+  status.num_kv_saturated = num_kv_saturated_;

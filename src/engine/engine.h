@@ -42,6 +42,7 @@ struct EngineStatus {
   int64_t num_generated_tokens = 0;
   int64_t num_non_finite = 0;            // requests ended by NaN logits
   double prefill_tokens_per_second = 0;  // of steps that only prefill, smoothed
+  int64_t num_kv_saturated = 0;          // elements of K and V beyond what FP8 holds, by ended requests
 };
 
 class Engine final {
@@ -112,6 +113,7 @@ class Engine final {
   std::unique_ptr<InputBatch> batch_;
   std::unique_ptr<InputMirror> mirror_;
   std::unique_ptr<DecodeReplay> replay_;
+  void look_for_saturation();
   std::unique_ptr<Sampler> sampler_;
   std::function<void(Index, const TensorView&)> layer_tap_;
 
@@ -129,3 +131,5 @@ class Engine final {
 };
 
 }  // namespace longspan::engine
+  int64_t num_kv_saturated_ = 0;
+  bool told_saturation_ = false;

@@ -82,8 +82,8 @@ void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info
   if (options.tensor_parallel != 1)
     fail(ErrorKind::kUnsupported, "tensor_parallel_size {}: this build has one rank",
          options.tensor_parallel);
-  if (info.page_plan.kv_dtype != info.dtype)
-    fail(ErrorKind::kUnsupported, "kv_cache_dtype {}: the cpu device keeps K and V in {}",
+  if (info.page_plan.kv_dtype != info.dtype && info.page_plan.kv_dtype != DType::kF8E4M3)
+    fail(ErrorKind::kUnsupported, "kv_cache_dtype {}: K and V are kept in {} (auto) or fp8_e4m3",
          dtype_name(info.page_plan.kv_dtype), dtype_name(info.dtype));
 }
 
@@ -219,6 +219,9 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
   lines.push_back(fmt::format("page        {} tokens ({} layout, alignment {}, prefix caching {})",
                               plan.page_tokens, cache::to_string(plan.layout), plan.alignment,
                               plan.prefix_caching ? "on" : "off"));
+  if (plan.kv_dtype != info.dtype)
+    lines.push_back(fmt::format("K and V     {} (asked for), scales of the checkpoint or 1, read as {}",
+                                dtype_name(plan.kv_dtype), dtype_name(info.dtype)));
   for (const std::string& step : plan.derivation) lines.push_back("            " + step);
   lines.push_back(fmt::format(
       "cache       {} pages{}, {}: {} tokens, {:.1f} sequences of {}", info.memory.num_pages,

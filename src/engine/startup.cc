@@ -14,7 +14,8 @@ namespace {
 
 std::unique_ptr<ops::Backend> plain_backend(const EngineOptions& options) {
   if (options.device == DeviceKind::kReference) return ops::reference::make_backend();
-  if (options.device == DeviceKind::kDevice) return ops::device::make_backend(options.device_index);
+  if (options.device == DeviceKind::kDevice)
+    return ops::device::make_backend(options.device_index, {.decode_segments = options.decode_segments});
   return ops::cpu::make_backend({.num_threads = options.num_threads});
 }
 
@@ -69,6 +70,9 @@ void Engine::load_weights(const EngineOptions& options) {
     info_.num_skipped_tensors = source.num_skipped();
     if (source.num_unused() > 0)
       log(LogLevel::kWarn, "{} tensors of the language model were not used", source.num_unused());
+    if (info_.page_plan.kv_dtype == DType::kF8E4M3)
+      log(LogLevel::kInfo, "scales of K and V: {} tensors of the checkpoint, 1 elsewhere",
+          source.num_kv_scales());
   }
   info_.weight_bytes = model_->weight_bytes();
   info_.load_seconds = std::chrono::duration<double>(Clock::now() - started).count();
@@ -122,6 +126,8 @@ void Engine::warm_up() {
   num_generated_tokens_ = 0;
   num_non_finite_ = 0;
   dispatcher_->start_counting();
+  num_kv_saturated_ = 0;
+  storage_->forget_saturated();
   batch_->start_counting();
   speed_.start_reporting();
   update_status();

@@ -24,6 +24,8 @@ constexpr ConfigKey kKeys[] = {
     {"server.log_requests", kBool, "true", "", "A line for each request that ended, without its text"},
     {"server.metrics_compat", kString, "none", "",
      "none, or vllm: /metrics has vllm:* names for dashboards too"},
+    {"server.profile_dir", kString, "", "",
+     "Folder that `longspan profile start` may make profiles in; empty: no profiles"},
 
     {"model.name", kString, "", "", "A note for people: which model this file is for"},
     {"model.model_path", kString, "", "", "Model directory"},
@@ -55,12 +57,12 @@ constexpr ConfigKey kKeys[] = {
     {"attention.hip_attention_kv_dtype", kString, "auto", "",
      "dtype of the KV cache: auto (the model's) or fp8"},
     {"attention.hip_attention_softmax_segments", kInteger, "0", "segments",
-     "Parts of one decode attention; 0: by context length"},
+     "Parts of one decode attention on a device, at most, up to 256; 0: as many as fill it"},
     {"attention.hip_attention_fallback", kString, "unified", "",
      "Path where the gate is closed: unified (triton is taken as that)"},
 
     {"cache.enable_prefix_caching", kBool, "false", "", "Reuse what equal prompt beginnings computed"},
-    {"cache.kv_cache_dtype", kString, "auto", "", "dtype of K and V: auto (the products') or fp8_e4m3"},
+    {"cache.kv_cache_dtype", kString, "auto", "", "dtype of K and V: auto (the products') or fp8_e4m3 (fp8)"},
     {"cache.layout", kString, "unified", "",
      "unified (one pool of pages) or split (KV pages and state slots)"},
     {"cache.alignment_tokens", kInteger, "0", "tokens",

@@ -42,6 +42,8 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
       qkv.cols(layer.q_rows() + layer.kv_rows(), layer.kv_rows()).split_last(layer.num_kv_heads, d);
 
   // Head norms, rotation, and k, v into the cache.
+  ops::KvCache kv = cache.kv;
+  if (kv.dtype == DType::kF8E4M3) kv.scales = layer.kv_scales.view();
   f.ops.qk_rope_write({.q = q,
                        .k = k,
                        .v = v,
@@ -51,7 +53,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
                        .eps = layer.q_norm.eps,
                        .cos_sin = f.cos_sin,
                        .slots = tables.slots,
-                       .kv = cache.kv,
+                       .kv = kv,
                        .q_out = q});
 
   // Softmax attention over the cache, times the output gate.
@@ -60,7 +62,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
     f.ops.attention({.q = q,
                      .gate = gate,
                      .block_table = tables.block_table,
-                     .kv = cache.kv,
+                     .kv = kv,
                      .seqs = f.in.seqs,
                      .first_seq = run.first_seq,
                      .num_seqs = run.num_seqs,
@@ -161,6 +163,7 @@ FullAttention load_full_attention(const LayerLoader& loader, Index layer_idx) {
     attention.q_norm = load_norm(loader, at + "q_norm.weight", config.head_dim);
     attention.k_norm = load_norm(loader, at + "k_norm.weight", config.head_dim);
   }
+  attention.kv_scales = moved_to(loader.ops.memory(), loader.source.kv_scales(at, config.num_kv_heads));
   attention.o = loader.source.linear(loader.ops, {{at + "o_proj.weight", config.hidden_size}},
                                      config.q_width(), loader.dtype);
   return attention;

@@ -31,6 +31,7 @@ struct FullAttention {
   Buffer qkv_bias;                   // f32, as many as rows of qkv; empty without bias
   Norm q_norm;                       // over D; weight empty without
   Norm k_norm;
+  Buffer kv_scales;                // f32 [2, Nkv], of an FP8 cache: of K, then of V
   std::unique_ptr<ops::Weight> o;  // [H, Nq D]
 
   Index q_rows() const { return num_q_heads * head_dim * (gated ? 2 : 1); }

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 
+#include "ops/dequantize.h"
+
 namespace longspan::model {
 namespace {
 
@@ -30,6 +32,11 @@ float normal(uint64_t bits, float deviation) {
 }
 
 constexpr float kLinearDeviation = 0.02f;
+
+// Under an attention's prefix; {} is k or v. In turn: LLM Compressor's, vLLM's own, ModelOpt's, and the
+// output scales of older compressed-tensors and Quark files.
+constexpr const char* kKvScaleNames[] = {"{}_scale", "attn.{}_scale", "{0}_proj.{0}_scale",
+                                         "{}_proj.output_scale"};
 
 float draw(uint64_t bits, Init init) {
   const float uniform = static_cast<float>(bits >> 40) * 0x1p-24f;
@@ -262,6 +269,34 @@ Buffer WeightSource::bias(const std::vector<LinearPart>& parts) {
     at += part.out_features;
   }
   return joined;
+}
+
+Buffer WeightSource::kv_scales(const std::string& at, Index num_kv_heads) {
+  Buffer scales(DType::kF32, {2, num_kv_heads});
+  std::fill_n(scales.view().as<float>(), 2 * num_kv_heads, 1.0f);
+  if (store_ == nullptr) return scales;
+  for (Index plane = 0; plane < 2; ++plane)
+    for (const char* pattern : kKvScaleNames) {
+      const std::string name = full_name(at + fmt::format(fmt::runtime(pattern), plane == 0 ? 'k' : 'v'));
+      const io::TensorInfo* info = store_->find(name);
+      if (info == nullptr) continue;
+      Index count = 1;
+      for (const Index dim : info->dims) count *= dim;
+      if (count != 1 && count != num_kv_heads)
+        fail(ErrorKind::kInvalid, "tensor {}: got {}, need one scale, or one for each of {} KV heads", name,
+             dims_text(info->dims), num_kv_heads);
+      const TensorView stored_scales = stored(name, {count});
+      for (Index head = 0; head < num_kv_heads; ++head) {
+        const float scale = ops::value_of(stored_scales, count == 1 ? 0 : head);
+        if (!(scale > 0))
+          fail(ErrorKind::kInvalid, "tensor {}: got a scale of {}, need more than 0", name, scale);
+        scales.view().as<float>()[plane * num_kv_heads + head] = scale;
+      }
+      done(name, stored_scales.size_bytes());
+      ++num_kv_scales_;
+      break;
+    }
+  return scales;
 }
 
 }  // namespace longspan::model

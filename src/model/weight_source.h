@@ -48,6 +48,11 @@ class WeightSource {
   // Biases of fused parts, joined; f32.
   Buffer bias(const std::vector<LinearPart>& parts);
 
+  // Scales of an FP8 cache, f32 [2, num_kv_heads], of the attention at `at` ("layers.3.self_attn."): one a
+  // tensor or one a head, under any of the names that checkpoints give them; 1 where there are none.
+  Buffer kv_scales(const std::string& at, Index num_kv_heads);
+
+  size_t num_kv_scales() const { return num_kv_scales_; }  // tensors of them that were found
   size_t num_skipped() const { return layout_.num_visual + layout_.num_mtp; }
   size_t num_unused() const;  // text tensors that nothing asked for
 
@@ -84,6 +89,7 @@ class WeightSource {
   size_t done_bytes_ = 0;
   size_t total_bytes_ = 0;
   size_t num_read_ = 0;
+  size_t num_kv_scales_ = 0;
 };
 
 }  // namespace longspan::model

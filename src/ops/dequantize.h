@@ -1,5 +1,5 @@
 // One element of a quantised part, by the formula of QuantizedPart: slow, exact, what everything else must
-// match.
+// match. And the scales of a quantised cache.
 #pragma once
 
 #include "ops/ops.h"
@@ -21,6 +21,11 @@ inline float dequantized(const QuantizedPart& part, Index n, Index k) {
   const int code = k % 2 == 0 ? pair & 15 : pair >> 4;
   const int zero = part.zeros.empty() ? 8 : part.zeros.as<uint8_t>()[n * part.zeros.stride(0) + group];
   return static_cast<float>(code - zero) * scale;
+}
+
+// What a code of K (plane 0) or V (plane 1) is multiplied with; for scales in host memory.
+inline float kv_scale(const KvCache& kv, Index plane, Index kv_head) {
+  return kv.scales.empty() ? 1.0f : kv.scales.as<float>()[plane * kv.scales.stride(0) + kv_head];
 }
 
 inline Index out_features_of(const WeightPart& part) {

@@ -37,8 +37,10 @@ void expect_seqs(const char* op, const Sequences& seqs) {
 }
 
 void expect_kv(const char* op, const KvCache& kv, DType dtype, Index num_kv_heads, Index head_dim) {
-  CHECK_MSG(kv.data != nullptr && kv.dtype == dtype, "[{}] kv: got {}, need {}", op, dtype_name(kv.dtype),
-            dtype_name(dtype));
+  CHECK_MSG(kv.data != nullptr && (kv.dtype == dtype || kv.dtype == DType::kF8E4M3),
+            "[{}] kv: got {}, need {} or fp8_e4m3", op, dtype_name(kv.dtype), dtype_name(dtype));
+  expect_optional(op, "kv scales", kv.scales, DType::kF32, {2, num_kv_heads});
+  expect_optional(op, "kv saturated", kv.saturated, DType::kI64, {1});
   CHECK_MSG(kv.num_kv_heads == num_kv_heads && kv.head_dim == head_dim,
             "[{}] kv heads: got {} x {}, need {} x {}", op, kv.num_kv_heads, kv.head_dim, num_kv_heads,
             head_dim);

@@ -65,14 +65,18 @@ struct Sequences {
 };
 
 // K and V of one attention layer inside a paged pool, each page [2, page_tokens, num_kv_heads, head_dim].
+// Elements of kF8E4M3 are codes: x is written as e4m3(rnd(x) / scale), +-448 where that is larger (a NaN only
+// for a NaN), and read as rnd(code * scale). Attention gives the bits of a T cache that holds those values.
 struct KvCache {
   void* data = nullptr;
-  DType dtype = DType::kBF16;  // T
+  DType dtype = DType::kBF16;  // T or kF8E4M3
   Index num_pages = 0;
   Index page_stride_bytes = 0;
   Index page_tokens = 0;  // a multiple of 16
   Index num_kv_heads = 0;
   Index head_dim = 0;
+  TensorView scales;     // f32 [2, num_kv_heads], of K, then of V; empty: all 1
+  TensorView saturated;  // i64 [1], counts up the elements that were larger than +-448; or empty
 };
 
 // Recurrent states of one Gated DeltaNet layer; one page (or slot) holds one sequence's

@@ -105,6 +105,8 @@ void add_engine(Page& page, const engine::EngineStatus& status, const engine::En
               "Requests that had to give their pages back", "num_preemptions_total");
   page.sample("counter", "non_finite_total", static_cast<double>(status.num_non_finite),
               "Requests ended by logits that were not finite", "corrupted_requests_total");
+  page.sample("counter", "kv_saturated_total", static_cast<double>(status.num_kv_saturated),
+              "Elements of K and V beyond what an FP8 cache holds");
   for (size_t i = 0; i < engine::kNumPaths; ++i)
     page.sample("counter", "attention_dispatches_total", static_cast<double>(status.dispatch.hits[i]),
                 "Runs of an attention path", nullptr,

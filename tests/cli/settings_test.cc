@@ -59,7 +59,7 @@ TEST(Settings, WhatThisBuildCannotDoIsRefusedByName) {
       {"z100-w4a16.toml", "attention.hip_attention_softmax_segments"},
       {"page832.toml", "attention.query_heads expects 24: the model has 6"},
       {"page832.toml --tensor-parallel-size 2", "tensor_parallel_size 2: this build has one rank"},
-      {"page832.toml --kv-cache-dtype fp8_e4m3", "kv_cache_dtype fp8_e4m3"},
+      {"page832.toml --kv-cache-dtype fp8_e5m2", "kv_cache_dtype fp8_e5m2"},
       {"page832.toml --no-enable-chunked-prefill", "graph.chunked_prefill"},
       {"page832.toml --host 0.0.0.0", "--allow-no-key"},
       {"page832.toml --gpu-memory-utilization 1.5", "gpu_memory_utilization: got 1.5"},

@@ -21,11 +21,13 @@ struct FixtureCase {
   engine::DeviceKind device = engine::DeviceKind::kCpu;
   int64_t max_prompt = 1 << 20;  // longer prompts are left out (the reference device is slow)
   int device_index = 0;
+  std::optional<DType> kv_dtype = std::nullopt;
 };
 
 std::string case_name(const ::testing::TestParamInfo<FixtureCase>& info) {
   return info.param.fixture + (info.param.dtype == DType::kF32 ? "_float32" : "_bfloat16") +
          (info.param.device == engine::DeviceKind::kReference ? "_reference" : "") +
+         (info.param.kv_dtype ? "_fp8_cache" : "") +
          (info.param.device_index > 0 ? fmt::format("_{}", info.param.device_index) : "");
 }
 
@@ -44,7 +46,8 @@ TEST_P(Fixture, LogitsAndGreedyIdsMatch) {
                          .device = param.device,
                          .device_index = param.device_index,
                          .dtype = param.dtype,
-                         .max_num_seqs = 1});
+                         .max_num_seqs = 1,
+                         .kv_dtype = param.kv_dtype});
   const testing::Reference reference(param.fixture);
   ASSERT_GT(reference.num_cases(), 0);
   for (int i = 0; i < reference.num_cases(); ++i) {
@@ -69,6 +72,7 @@ TEST_P(Fixture, LogitsAndGreedyIdsMatch) {
 
 constexpr Limits kExact{1e-4, 3e-4, 1e-3};
 constexpr Limits kQuantisedBf16{5e-2, 5e-2, 0.25};
+constexpr Limits kFp8Cache{5e-2, 5e-2, 0.25};
 
 INSTANTIATE_TEST_SUITE_P(Float32, Fixture,
                          ::testing::Values(FixtureCase{"hybrid_r3_tied", DType::kF32, kExact},
@@ -124,7 +128,9 @@ std::vector<FixtureCase> device_cases() {
   if (std::string_view(ops::device::vendor_name()) == "emulator")
     return {{"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 0},
             {"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 1},
-            {"dense_qwen2_bias", DType::kF32, kExact, kDevice, 20, 1}};
+            {"dense_qwen2_bias", DType::kF32, kExact, kDevice, 20, 1},
+            {"dense_qwen3", DType::kBF16, kFp8Cache, kDevice, 20, 0, DType::kF8E4M3},
+            {"dense_qwen3", DType::kBF16, kFp8Cache, kDevice, 20, 1, DType::kF8E4M3}};
   std::vector<FixtureCase> cases;
   for (const char* fixture :
        {"hybrid_r3_tied", "hybrid_r2_untied_sharded", "hybrid_r1_mixed_layers", "hybrid_head256",
@@ -134,6 +140,8 @@ std::vector<FixtureCase> device_cases() {
   cases.push_back({"hybrid_r3_tied", DType::kBF16, {1.5e-1, 1.5e-1, -1}, kDevice});
   cases.push_back({"dense_qwen3", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}, kDevice});
   cases.push_back({"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}, kDevice});
+  cases.push_back({"tiny", DType::kBF16, kFp8Cache, kDevice, 1 << 20, 0, DType::kF8E4M3});
+  cases.push_back({"dense_qwen3", DType::kF32, kFp8Cache, kDevice, 1 << 20, 0, DType::kF8E4M3});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Device, Fixture, ::testing::ValuesIn(device_cases()), case_name);

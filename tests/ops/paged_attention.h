@@ -21,6 +21,9 @@ struct Chunk {
   Index end = 0;
 };
 
+// kCodes: FP8 codes with a scale for each head; kDecoded: what they stand for, in the model's dtype.
+enum class CacheForm : uint8_t { kPlain, kCodes, kDecoded };
+
 struct Problem {
   DType dtype = DType::kBF16;
   Index num_q_heads = 4;
@@ -35,18 +38,32 @@ struct Problem {
   unsigned table_seed = 1;  // of the pages' order
   AttentionPath decode_path = AttentionPath::kUnified;
   AttentionPath prefill_path = AttentionPath::kUnified;
+  CacheForm cache = CacheForm::kPlain;
+  bool scaled = true;  // codes: false has scales of 1, by way of none
 };
 
 inline void set_element(void* data, DType dtype, Index i, float value) {
-  if (dtype == DType::kF32)
-    static_cast<float*>(data)[i] = value;
+  if (dtype == DType::kF8E4M3)
+    static_cast<f8e4m3*>(data)[i] = f8e4m3(value);
   else
-    static_cast<bf16*>(data)[i] = bf16(value);
+    dispatch_dtype(dtype, [&]<class T>() { static_cast<T*>(data)[i] = T(value); });
 }
 
 inline float element(const void* data, DType dtype, Index i) {
-  return dtype == DType::kF32 ? static_cast<const float*>(data)[i]
-                              : static_cast<float>(static_cast<const bf16*>(data)[i]);
+  if (dtype == DType::kF8E4M3) return static_cast<float>(static_cast<const f8e4m3*>(data)[i]);
+  float value = 0;
+  dispatch_dtype(dtype, [&]<class T>() { value = static_cast<float>(static_cast<const T*>(data)[i]); });
+  return value;
+}
+
+inline float rounded_to(DType dtype, float value) {
+  set_element(&value, dtype, 0, value);
+  return element(&value, dtype, 0);
+}
+
+// Of codes of K (plane 0) or V (plane 1): no powers of two.
+inline float test_scale(Index plane, Index head) {
+  return 0.0071f * static_cast<float>(1 + 3 * plane) * static_cast<float>(1 + 5 * (head % 2));
 }
 
 // One token's q, gate, k or v of one head.
@@ -109,6 +126,8 @@ class Step {
   Index num_seqs() const { return static_cast<Index>(chunks_.size()); }
   Index row_size() const { return p_.num_q_heads * p_.head_dim; }
   size_t element_size() const { return dtype_size(p_.dtype); }
+  DType cache_dtype() const { return p_.cache == CacheForm::kCodes ? DType::kF8E4M3 : p_.dtype; }
+  float scale(Index plane_idx, Index head) const { return p_.scaled ? test_scale(plane_idx, head) : 1.0f; }
 
   void make_sequences() {
     query_start_loc_ = Buffer(DType::kI32, {num_seqs() + 1});
@@ -153,17 +172,24 @@ class Step {
     }
     const Index row = p_.num_kv_heads * p_.head_dim;
     const Index page_elements = 2 * p_.page_tokens * row + 32;  // padded, as pages of a shared pool are
-    cache_ = Buffer(static_cast<size_t>(num_pages * page_elements + p_.misalignment) * element_size());
-    const Index cache_elements = static_cast<Index>(cache_.size_bytes() / element_size());
+    const size_t size = dtype_size(cache_dtype());
+    cache_ = Buffer(static_cast<size_t>(num_pages * page_elements + p_.misalignment) * size);
+    const Index cache_elements = static_cast<Index>(cache_.size_bytes() / size);
     for (Index i = 0; i < cache_elements; ++i)
-      set_element(cache_.data(), p_.dtype, i, std::numeric_limits<float>::quiet_NaN());
-    kv_ = {.data = static_cast<char*>(cache_.data()) + static_cast<size_t>(p_.misalignment) * element_size(),
-           .dtype = p_.dtype,
+      set_element(cache_.data(), cache_dtype(), i, std::numeric_limits<float>::quiet_NaN());
+    kv_ = {.data = static_cast<char*>(cache_.data()) + static_cast<size_t>(p_.misalignment) * size,
+           .dtype = cache_dtype(),
            .num_pages = num_pages,
-           .page_stride_bytes = page_elements * static_cast<Index>(element_size()),
+           .page_stride_bytes = page_elements * static_cast<Index>(size),
            .page_tokens = p_.page_tokens,
            .num_kv_heads = p_.num_kv_heads,
            .head_dim = p_.head_dim};
+    if (p_.cache == CacheForm::kCodes && p_.scaled) {
+      scales_ = Buffer(DType::kF32, {2, p_.num_kv_heads});
+      for (Index i = 0; i < 2 * p_.num_kv_heads; ++i)
+        scales_.view().as<float>()[i] = scale(i / p_.num_kv_heads, i % p_.num_kv_heads);
+      kv_.scales = scales_.view();
+    }
 
     std::vector<int32_t> pages(static_cast<size_t>(num_pages));
     std::iota(pages.begin(), pages.end(), 0);
@@ -178,12 +204,9 @@ class Step {
           table[position / p_.page_tokens] = pages.back();
           pages.pop_back();
         }
-        for (Index head = 0; head < p_.num_kv_heads; ++head) {
-          write(plane(table[position / p_.page_tokens], 0), position % p_.page_tokens, head, chunk.id,
-                position, 'k');
-          write(plane(table[position / p_.page_tokens], 1), position % p_.page_tokens, head, chunk.id,
-                position, 'v');
-        }
+        for (Index head = 0; head < p_.num_kv_heads; ++head)
+          for (const Index plane_idx : {0, 1})
+            write_cached(table[position / p_.page_tokens], plane_idx, head, chunk.id, position);
       }
     }
   }
@@ -191,8 +214,22 @@ class Step {
   TensorView plane(Index page, Index plane_idx) const {
     const Index plane_elements = p_.page_tokens * p_.num_kv_heads * p_.head_dim;
     char* data = static_cast<char*>(kv_.data) + page * kv_.page_stride_bytes +
-                 plane_idx * plane_elements * static_cast<Index>(element_size());
-    return TensorView(data, p_.dtype, {p_.page_tokens, p_.num_kv_heads, p_.head_dim});
+                 plane_idx * plane_elements * static_cast<Index>(dtype_size(cache_dtype()));
+    return TensorView(data, cache_dtype(), {p_.page_tokens, p_.num_kv_heads, p_.head_dim});
+  }
+
+  void write_cached(Index page, Index plane_idx, Index head, int id, Index position) {
+    const TensorView view = plane(page, plane_idx);
+    const std::vector<float> values =
+        token_values(id, position, plane_idx == 0 ? 'k' : 'v', head, p_.head_dim);
+    for (size_t d = 0; d < values.size(); ++d) {
+      float value = rounded_to(p_.dtype, values[d]);
+      if (p_.cache != CacheForm::kPlain) value /= scale(plane_idx, head);
+      if (p_.cache == CacheForm::kDecoded) value = static_cast<float>(f8e4m3(value)) * scale(plane_idx, head);
+      set_element(view.data, view.dtype,
+                  position % p_.page_tokens * view.stride(0) + head * view.stride(1) + static_cast<Index>(d),
+                  value);
+    }
   }
 
   void write(const TensorView& view, Index row, Index head, int id, Index position, char what) {
@@ -205,7 +242,7 @@ class Step {
   Problem p_;
   std::vector<Chunk> chunks_;
   Index num_tokens_ = 0;
-  Buffer query_start_loc_, seq_lens_, rows_, out_rows_, cache_, block_table_;
+  Buffer query_start_loc_, seq_lens_, rows_, out_rows_, cache_, scales_, block_table_;
   TensorView q_, gate_, out_;
   KvCache kv_;
 };

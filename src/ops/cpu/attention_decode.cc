@@ -26,43 +26,52 @@ constexpr Index kBlockKeys = 64;  // keys whose scores meet in one softmax step
 constexpr Index kLineBytes = 64;
 constexpr int kAccumulators = HWY_TARGET == HWY_AVX3 ? 16 : 8;  // vectors of sums held in registers
 
-template <class T>
-HWY_INLINE void prefetch_row(const T* row, Index head_dim) {
-  for (Index d = 0; d < head_dim; d += kLineBytes / static_cast<Index>(sizeof(T))) hwy::Prefetch(row + d);
+template <class E>
+HWY_INLINE void prefetch_row(const E* row, Index head_dim) {
+  for (Index d = 0; d < head_dim; d += kLineBytes / static_cast<Index>(sizeof(E))) hwy::Prefetch(row + d);
+}
+
+// Elements of the cache as T has them; codes times `scale`, which 1 leaves exact.
+template <class T, class E, class Extent>
+HWY_INLINE Vec load_cached(const E* from, Extent extent, float scale) {
+  const Vec value = load(from, extent);
+  if constexpr (!std::is_same_v<T, E>)
+    if (scale != 1.0f) return rounded(hn::Mul(value, set(scale)), T());
+  return value;
 }
 
 // One vector of each of kKeys rows of K times that of each query.
-template <int kHeads, int kKeys, class T, class Extent>
-HWY_INLINE void score_step(const float* q, Index q_stride, const T* k, Index row_stride, Extent extent,
+template <class T, int kHeads, int kKeys, class E, class Extent>
+HWY_INLINE void score_step(const Segment<T, E>& segment, Index d, const E* k, Extent extent,
                            Vec (&sums)[kHeads][kKeys]) {
   Vec keys[kKeys];
-  for (int i = 0; i < kKeys; ++i) keys[i] = load(k + i * row_stride, extent);
+  for (int i = 0; i < kKeys; ++i)
+    keys[i] = load_cached<T>(k + i * segment.kv.row_stride() + d, extent, segment.kv.k_scale());
   for (int h = 0; h < kHeads; ++h) {
-    const Vec query = load(q + h * q_stride);
+    const Vec query = load(segment.q + h * segment.stride + d);
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::MulAdd(query, keys[i], sums[h][i]);
   }
 }
 
 // scores[h][i] = q_h . k_i for kKeys rows of K; V's rows are fetched meanwhile.
-template <int kHeads, int kKeys, class T>
-HWY_INLINE void score_keys(const Segment<T>& segment, const KvRun<T>& run, Index first, float* scores) {
+template <int kHeads, int kKeys, class T, class E>
+HWY_INLINE void score_keys(const Segment<T, E>& segment, const KvRun<E>& run, Index first, float* scores) {
   const Index row_stride = segment.kv.row_stride();
-  const T* k = run.k + first * row_stride;
+  const E* k = run.k + first * row_stride;
   for (int i = 0; i < kKeys; ++i) prefetch_row(run.v + (first + i) * row_stride, segment.head_dim);
   Vec sums[kHeads][kKeys];
   for (int h = 0; h < kHeads; ++h)
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::Zero(F32());
-  for_each_vector(segment.head_dim, [&](Index d, auto extent) HWY_ATTR {
-    score_step<kHeads, kKeys>(segment.q + d, segment.stride, k + d, row_stride, extent, sums);
-  });
+  for_each_vector(segment.head_dim,
+                  [&](Index d, auto extent) HWY_ATTR { score_step(segment, d, k, extent, sums); });
   for (int h = 0; h < kHeads; ++h)
     for (int i = 0; i < kKeys; ++i) scores[h * kBlockKeys + first + i] = sum_of_lanes(sums[h][i]);
 }
 
 // o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i. The same part of `next`,
 // rows of K to be read soon, is fetched meanwhile.
-template <int kHeads, int kVectors, class T, class Extent>
-HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, const KvRun<T>& next, Index d,
+template <int kHeads, int kVectors, class T, class E, class Extent>
+HWY_INLINE void add_values(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next, Index d,
                            Extent extent, const float* p) {
   const Index row_stride = segment.kv.row_stride();
   float* o = segment.o + d;
@@ -72,7 +81,8 @@ HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, const
   for (Index i = 0; i < run.count; ++i) {
     if (i < next.count) prefetch_row(next.k + i * row_stride + d, kVectors * lanes());
     Vec values[kVectors];
-    for (int c = 0; c < kVectors; ++c) values[c] = load(run.v + i * row_stride + d + c * lanes(), extent);
+    for (int c = 0; c < kVectors; ++c)
+      values[c] = load_cached<T>(run.v + i * row_stride + d + c * lanes(), extent, segment.kv.v_scale());
     for (int h = 0; h < kHeads; ++h) {
       const Vec weight = set(p[h * kBlockKeys + i]);
       for (int c = 0; c < kVectors; ++c) sums[h][c] = hn::MulAdd(weight, values[c], sums[h][c]);
@@ -82,8 +92,8 @@ HWY_INLINE void add_values(const Segment<T>& segment, const KvRun<T>& run, const
     for (int c = 0; c < kVectors; ++c) store(sums[h][c], o + h * segment.stride + c * lanes());
 }
 
-template <int kHeads, class T>
-HWY_INLINE void value_run(const Segment<T>& segment, const KvRun<T>& run, const KvRun<T>& next,
+template <int kHeads, class T, class E>
+HWY_INLINE void value_run(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next,
                           const float* p) {
   constexpr int kVectors = std::clamp(kAccumulators / kHeads, 1, 4);
   Index d = 0;
@@ -95,11 +105,11 @@ HWY_INLINE void value_run(const Segment<T>& segment, const KvRun<T>& run, const 
 }
 
 // Scores, softmax step and weighted sum of one block of keys.
-template <int kHeads, class T>
-HWY_INLINE void attend_block(const Segment<T>& segment, Index begin, Index end) {
+template <int kHeads, class T, class E>
+HWY_INLINE void attend_block(const Segment<T, E>& segment, Index begin, Index end) {
   HWY_ALIGN float scores[kHeads * kBlockKeys];
   HWY_ALIGN float p[kHeads * kBlockKeys];
-  KvRun<T> run;
+  KvRun<E> run;
   for (Index position = begin; position < end; position += run.count) {
     run = segment.kv.run(position, std::min(end, position + segment.max_run));
     Index i = 0;
@@ -114,22 +124,22 @@ HWY_INLINE void attend_block(const Segment<T>& segment, Index begin, Index end) 
   for (Index position = begin; position < end; position += run.count) {
     run = segment.kv.run(position, std::min(end, position + segment.max_run));
     const Index ahead = position + kBlockKeys;
-    KvRun<T> next;
+    KvRun<E> next;
     if (ahead < segment.end) next = segment.kv.run(ahead, std::min(segment.end, ahead + run.count));
     value_run<kHeads>(segment, run, next, p + (position - begin));
   }
 }
 
-template <int kHeads, class T>
-HWY_NOINLINE void attend_segment(const Segment<T>& segment) {
+template <int kHeads, class T, class E>
+HWY_NOINLINE void attend_segment(const Segment<T, E>& segment) {
   std::fill_n(segment.o, kHeads * segment.stride, 0.0f);
   std::fill_n(segment.states, kHeads, SoftmaxState{-std::numeric_limits<float>::infinity(), 0.0f});
   for (Index begin = segment.begin; begin < segment.end; begin += kBlockKeys)
     attend_block<kHeads>(segment, begin, std::min(begin + kBlockKeys, segment.end));
 }
 
-template <class T>
-void attend_heads(const Segment<T>& segment) {
+template <class T, class E>
+void attend_heads(const Segment<T, E>& segment) {
   switch (segment.num_heads) {
     case 1:
       return attend_segment<1>(segment);
@@ -170,6 +180,8 @@ void merge(const MergeRow<T>& row) {
 
 void attend_heads_f32(const Segment<float>& segment) { attend_heads(segment); }
 void attend_heads_bf16(const Segment<bf16>& segment) { attend_heads(segment); }
+void attend_heads_f32_e4m3(const Segment<float, f8e4m3>& segment) { attend_heads(segment); }
+void attend_heads_bf16_e4m3(const Segment<bf16, f8e4m3>& segment) { attend_heads(segment); }
 void merge_f32(const MergeRow<float>& row) { merge(row); }
 void merge_bf16(const MergeRow<bf16>& row) { merge(row); }
 
@@ -182,11 +194,19 @@ namespace {
 
 HWY_EXPORT(attend_heads_f32);
 HWY_EXPORT(attend_heads_bf16);
+HWY_EXPORT(attend_heads_f32_e4m3);
+HWY_EXPORT(attend_heads_bf16_e4m3);
 HWY_EXPORT(merge_f32);
 HWY_EXPORT(merge_bf16);
 
 void attend_heads(const Segment<float>& segment) { HWY_DYNAMIC_DISPATCH(attend_heads_f32)(segment); }
 void attend_heads(const Segment<bf16>& segment) { HWY_DYNAMIC_DISPATCH(attend_heads_bf16)(segment); }
+void attend_heads(const Segment<float, f8e4m3>& segment) {
+  HWY_DYNAMIC_DISPATCH(attend_heads_f32_e4m3)(segment);
+}
+void attend_heads(const Segment<bf16, f8e4m3>& segment) {
+  HWY_DYNAMIC_DISPATCH(attend_heads_bf16_e4m3)(segment);
+}
 void merge(const MergeRow<float>& row) { HWY_DYNAMIC_DISPATCH(merge_f32)(row); }
 void merge(const MergeRow<bf16>& row) { HWY_DYNAMIC_DISPATCH(merge_bf16)(row); }
 
@@ -205,8 +225,8 @@ Index segment_keys(Index seq_len) {
   return keys;
 }
 
-// Shapes of the call, and the sequences in flight.
-template <class T>
+// Shapes of the call, and the sequences in flight. E: the element of the cache.
+template <class T, class E>
 class DecodeBatch {
  public:
   DecodeBatch(const Context& context, const Attention& args)
@@ -273,19 +293,19 @@ class DecodeBatch {
     const Index keys = segment_keys(seq_len(seq_idx));
     const Index begin = (segment_idx - first_segment_[i]) * keys;
     const bool by_pages = args_.path == AttentionPath::kPageContiguousDecode;
-    const PagedKv<T> kv(args_, seq_idx, kv_head);
+    const PagedKv<E> kv(args_, seq_idx, kv_head);
     const Index row = segment_idx * num_q_heads_ + head;
-    attend_heads(Segment<T>{.kv = kv,
-                            .begin = begin,
-                            .end = std::min(begin + keys, seq_len(seq_idx)),
-                            .max_run = by_pages ? kv.page_tokens() : kSmallestRun,
-                            .q = q,
-                            .num_heads = num_heads,
-                            .head_dim = args_.kv.head_dim,
-                            .stride = stride_,
-                            .scale_log2 = args_.scale * kLog2E,
-                            .o = partials_ + row * stride_,
-                            .states = states_ + row});
+    attend_heads(Segment<T, E>{.kv = kv,
+                               .begin = begin,
+                               .end = std::min(begin + keys, seq_len(seq_idx)),
+                               .max_run = by_pages ? kv.page_tokens() : kSmallestRun,
+                               .q = q,
+                               .num_heads = num_heads,
+                               .head_dim = args_.kv.head_dim,
+                               .stride = stride_,
+                               .scale_log2 = args_.scale * kLog2E,
+                               .o = partials_ + row * stride_,
+                               .states = states_ + row});
   }
 
   void merge_head(Index task, int thread) const {
@@ -322,9 +342,14 @@ class DecodeBatch {
 template <class T>
 void decode_attention(const Context& context, const Attention& args, Index first_seq, Index num_seqs) {
   if (num_seqs == 0) return;
-  DecodeBatch<T> batch(context, args);
-  for (Index done = 0; done < num_seqs; done += kMaxBatch)
-    batch.run(first_seq + done, std::min(kMaxBatch, num_seqs - done));
+  const auto run = [&](auto batch) {
+    for (Index done = 0; done < num_seqs; done += kMaxBatch)
+      batch.run(first_seq + done, std::min(kMaxBatch, num_seqs - done));
+  };
+  if (args.kv.dtype == DType::kF8E4M3)
+    run(DecodeBatch<T, f8e4m3>(context, args));
+  else
+    run(DecodeBatch<T, T>(context, args));
 }
 
 template void decode_attention<float>(const Context&, const Attention&, Index, Index);

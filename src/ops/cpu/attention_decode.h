@@ -7,9 +7,10 @@
 
 namespace longspan::ops::cpu {
 
-template <class T>
+// E: the element of the cache, T or f8e4m3.
+template <class T, class E = T>
 struct Segment {
-  const PagedKv<T>& kv;
+  const PagedKv<E>& kv;
   Index begin;  // positions begin .. end - 1; begin lies on the block grid
   Index end;
   Index max_run;   // rows walked after one look at the block table: 16, or all of a page

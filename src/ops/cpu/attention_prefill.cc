@@ -29,6 +29,18 @@ void softmax_tile(const TileRows<T>& tile) {
   }
 }
 
+// to [num_rows, to_stride] = rnd(code * scale)
+template <class T>
+void unpack_rows(const CachedRows& rows, T* to, Index to_stride) {
+  for (Index i = 0; i < rows.num_rows; ++i)
+    for_each_vector(rows.head_dim, [&](Index d, auto extent) HWY_ATTR {
+      const Vec codes = load(rows.codes + i * rows.row_stride + d, extent);
+      store(hn::Mul(codes, set(rows.scale)), to + i * to_stride + d, extent);
+    });
+}
+
+void unpack_rows_f32(const CachedRows& rows, float* to, Index to_stride) { unpack_rows(rows, to, to_stride); }
+void unpack_rows_bf16(const CachedRows& rows, bf16* to, Index to_stride) { unpack_rows(rows, to, to_stride); }
 void softmax_tile_f32(const TileRows<float>& tile) { softmax_tile(tile); }
 void softmax_tile_bf16(const TileRows<bf16>& tile) { softmax_tile(tile); }
 void finish_row_f32(const float* o, float sum, const float* gate, Index head_dim, float* out) {
@@ -45,11 +57,19 @@ HWY_AFTER_NAMESPACE();
 namespace longspan::ops::cpu {
 namespace {
 
+HWY_EXPORT(unpack_rows_f32);
+HWY_EXPORT(unpack_rows_bf16);
 HWY_EXPORT(softmax_tile_f32);
 HWY_EXPORT(softmax_tile_bf16);
 HWY_EXPORT(finish_row_f32);
 HWY_EXPORT(finish_row_bf16);
 
+void unpack_rows(const CachedRows& rows, float* to, Index to_stride) {
+  HWY_DYNAMIC_DISPATCH(unpack_rows_f32)(rows, to, to_stride);
+}
+void unpack_rows(const CachedRows& rows, bf16* to, Index to_stride) {
+  HWY_DYNAMIC_DISPATCH(unpack_rows_bf16)(rows, to, to_stride);
+}
 void softmax_tile(const TileRows<float>& tile) { HWY_DYNAMIC_DISPATCH(softmax_tile_f32)(tile); }
 void softmax_tile(const TileRows<bf16>& tile) { HWY_DYNAMIC_DISPATCH(softmax_tile_bf16)(tile); }
 void finish_row(const float* o, float sum, const float* gate, Index head_dim, float* out) {
@@ -80,7 +100,7 @@ struct Workspace {
   T* p;                  // [kStripRows, kTileKeys]
   T* packed_k;           // panels of [head_dim, kTileKeys]
   T* packed_v;           // panels of [kTileKeys, head_dim]
-  T* v_rows;             // [kTileKeys, padded head_dim]
+  T* kv_rows;            // [kTileKeys, padded head_dim], of K or V
 
   // Lays the arrays out from base on; returns the bytes they take.
   size_t lay_out(void* base, Index block_rows, Index head_dim) {
@@ -97,7 +117,7 @@ struct Workspace {
     take(p, kStripRows * kTileKeys);
     take(packed_k, packed_elements<T>(head_dim, kTileKeys));
     take(packed_v, packed_elements<T>(kTileKeys, head_dim));
-    take(v_rows, kTileKeys * stride);
+    take(kv_rows, kTileKeys * stride);
     return next - reinterpret_cast<uintptr_t>(base);
   }
 };
@@ -111,7 +131,8 @@ struct QueryBlock {
   Index first_position;  // of the first token
 };
 
-template <class T>
+// E: the element of the cache, T or f8e4m3.
+template <class T, class E>
 class BlockAttention {
  public:
   BlockAttention(const Attention& args, const QueryBlock& block, const Workspace<T>& space)
@@ -158,8 +179,15 @@ class BlockAttention {
   // their p = 0 is multiplied all the same.
   void pack_tile(Index tile) {
     const Index end = std::min(tile + kTileKeys, end_);
+    if constexpr (std::is_same_v<T, E>)
+      pack_rows(tile, end);
+    else
+      pack_codes(tile, end);
+  }
+
+  void pack_rows(Index tile, Index end) {
     for (Index position = tile; position < end;) {
-      const KvRun<T> run = kv_.run(position, end);
+      const KvRun<E> run = kv_.run(position, end);
       pack_b_transposed(run.k, kv_.row_stride(), head_dim_, run.count,
                         space_.packed_k + packed_elements<T>(head_dim_, position - tile));
       if (run.count == kTileKeys) {
@@ -167,11 +195,32 @@ class BlockAttention {
         return;
       }
       for (Index i = 0; i < run.count; ++i)
-        std::copy_n(run.v + i * kv_.row_stride(), head_dim_, space_.v_rows + (position - tile + i) * stride_);
+        std::copy_n(run.v + i * kv_.row_stride(), head_dim_,
+                    space_.kv_rows + (position - tile + i) * stride_);
       position += run.count;
     }
-    std::fill(space_.v_rows + (end - tile) * stride_, space_.v_rows + kTileKeys * stride_, T(0.0f));
-    pack_b(space_.v_rows, stride_, kTileKeys, head_dim_, space_.packed_v);
+    pack_values(end - tile);
+  }
+
+  // The same from codes, which become rows of T first.
+  void pack_codes(Index tile, Index end) {
+    const auto unpack = [&](const E* KvRun<E>::*plane, float scale) {
+      for (Index position = tile; position < end;) {
+        const KvRun<E> run = kv_.run(position, end);
+        unpack_rows({run.*plane, run.count, kv_.row_stride(), head_dim_, scale},
+                    space_.kv_rows + (position - tile) * stride_, stride_);
+        position += run.count;
+      }
+    };
+    unpack(&KvRun<E>::k, kv_.k_scale());
+    pack_b_transposed(space_.kv_rows, stride_, head_dim_, end - tile, space_.packed_k);
+    unpack(&KvRun<E>::v, kv_.v_scale());
+    pack_values(end - tile);
+  }
+
+  void pack_values(Index num_rows) {
+    std::fill(space_.kv_rows + num_rows * stride_, space_.kv_rows + kTileKeys * stride_, T(0.0f));
+    pack_b(space_.kv_rows, stride_, kTileKeys, head_dim_, space_.packed_v);
   }
 
   // One tile for rows first_row .. first_row + num_rows - 1 of the block.
@@ -212,7 +261,7 @@ class BlockAttention {
   const Attention& args_;
   const QueryBlock& block_;
   const Workspace<T>& space_;
-  const PagedKv<T> kv_;
+  const PagedKv<E> kv_;
   const Index head_dim_;
   const Index stride_;  // of q and o rows
   const Index group_;   // query heads a kv head
@@ -263,7 +312,10 @@ void prefill_attention(const Context& context, const Attention& args, Index firs
     Workspace<T> space;
     space.lay_out(context.scratch.of_thread(thread), max_tokens * group, args.kv.head_dim);
     const QueryBlock block = plan.block(task);
-    BlockAttention<T>(args, block, space).run();
+    if (args.kv.dtype == DType::kF8E4M3)
+      BlockAttention<T, f8e4m3>(args, block, space).run();
+    else
+      BlockAttention<T, T>(args, block, space).run();
   });
 }
 

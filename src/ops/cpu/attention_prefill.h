@@ -5,6 +5,15 @@
 
 namespace longspan::ops::cpu {
 
+// Rows of codes under one head.
+struct CachedRows {
+  const f8e4m3* codes;  // [num_rows, row_stride]
+  Index num_rows;
+  Index row_stride;
+  Index head_dim;
+  float scale;
+};
+
 // Rows are tokens x heads of the group, heads innermost; `first_row` counts from the block's first row.
 template <class T>
 struct TileRows {

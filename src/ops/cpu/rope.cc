@@ -1,8 +1,10 @@
 // Rotary angles, and the write of q, k and v: norm, rotation, one rounding. Memory bound: each row is read
 // and written once.
+#include <atomic>
 #include <cmath>
 
 #include "ops/cpu/kernels.h"
+#include "ops/dequantize.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/rope.cc"
@@ -57,6 +59,24 @@ void write_head(const HeadForm& form, const T* x, const float* cos_sin, float* w
                                      HWY_ATTR { store(load(workspace + d, extent), out + d, extent); });
 }
 
+// out = e4m3(x / scale); how many lay beyond +-448.
+template <class T>
+Index write_codes(const T* x, Index n, float scale, f8e4m3* out) {
+  size_t num_saturated = 0;
+  for_each_vector(n, [&](Index d, auto extent) HWY_ATTR {
+    const Vec value = hn::Div(load(x + d, extent), set(scale));
+    num_saturated += hn::CountTrue(F32(), hn::Gt(hn::Abs(value), set(448.0f)));
+    store(value, out + d, extent);
+  });
+  return static_cast<Index>(num_saturated);
+}
+
+Index write_codes_f32(const float* x, Index n, float scale, f8e4m3* out) {
+  return write_codes(x, n, scale, out);
+}
+Index write_codes_bf16(const bf16* x, Index n, float scale, f8e4m3* out) {
+  return write_codes(x, n, scale, out);
+}
 void write_head_f32(const HeadForm& form, const float* x, const float* cos_sin, float* workspace,
                     float* out) {
   write_head(form, x, cos_sin, workspace, out);
@@ -72,9 +92,17 @@ HWY_AFTER_NAMESPACE();
 namespace longspan::ops::cpu {
 namespace {
 
+HWY_EXPORT(write_codes_f32);
+HWY_EXPORT(write_codes_bf16);
 HWY_EXPORT(write_head_f32);
 HWY_EXPORT(write_head_bf16);
 
+Index write_codes(const float* x, Index n, float scale, f8e4m3* out) {
+  return HWY_DYNAMIC_DISPATCH(write_codes_f32)(x, n, scale, out);
+}
+Index write_codes(const bf16* x, Index n, float scale, f8e4m3* out) {
+  return HWY_DYNAMIC_DISPATCH(write_codes_bf16)(x, n, scale, out);
+}
 void write_head(const HeadForm& form, const float* x, const float* cos_sin, float* workspace, float* out) {
   HWY_DYNAMIC_DISPATCH(write_head_f32)(form, x, cos_sin, workspace, out);
 }
@@ -97,6 +125,35 @@ T* head_at(const TensorView& view, Index token, Index head) {
   return view.as<T>() + token * view.stride(0) + head * view.stride(1);
 }
 
+// The token's k and v in the cache. E: its element, T or f8e4m3. workspace: [2, head_dim].
+template <class T, class E>
+void write_cached(const QkRopeWrite& args, Index token, Index slot, float* workspace) {
+  const KvCache& kv = args.kv;
+  const Index head_dim = kv.head_dim;
+  const Index row_elements = kv.num_kv_heads * head_dim;
+  char* page = static_cast<char*>(kv.data) + slot / kv.page_tokens * kv.page_stride_bytes;
+  E* k_row = reinterpret_cast<E*>(page) + slot % kv.page_tokens * row_elements;
+  E* v_row = k_row + kv.page_tokens * row_elements;
+  const float* cos_sin = args.cos_sin.as<float>() + token * args.cos_sin.stride(0);
+  const HeadForm k_form = head_form(args, args.k_norm);
+  Index num_saturated = 0;
+  for (Index head = 0; head < kv.num_kv_heads; ++head) {
+    const T* k = head_at<T>(args.k, token, head);
+    const T* v = head_at<T>(args.v, token, head);
+    if constexpr (std::is_same_v<T, E>) {
+      write_head(k_form, k, cos_sin, workspace, k_row + head * head_dim);
+      std::copy_n(v, head_dim, v_row + head * head_dim);
+    } else {
+      T* rotated = reinterpret_cast<T*>(workspace + head_dim);
+      write_head(k_form, k, cos_sin, workspace, rotated);
+      num_saturated += write_codes(rotated, head_dim, kv_scale(kv, 0, head), k_row + head * head_dim);
+      num_saturated += write_codes(v, head_dim, kv_scale(kv, 1, head), v_row + head * head_dim);
+    }
+  }
+  if (num_saturated > 0 && !kv.saturated.empty())
+    std::atomic_ref(*kv.saturated.as<int64_t>()).fetch_add(num_saturated, std::memory_order_relaxed);
+}
+
 template <class T>
 void write_token(const QkRopeWrite& args, Index token, float* workspace) {
   const float* cos_sin = args.cos_sin.as<float>() + token * args.cos_sin.stride(0);
@@ -107,22 +164,16 @@ void write_token(const QkRopeWrite& args, Index token, float* workspace) {
 
   const Index slot = args.slots.as<int32_t>()[token];
   if (slot < 0) return;
-  const Index head_dim = args.kv.head_dim;
-  const Index row_elements = args.kv.num_kv_heads * head_dim;
-  char* page = static_cast<char*>(args.kv.data) + slot / args.kv.page_tokens * args.kv.page_stride_bytes;
-  T* k_row = reinterpret_cast<T*>(page) + slot % args.kv.page_tokens * row_elements;
-  T* v_row = k_row + args.kv.page_tokens * row_elements;
-  const HeadForm k_form = head_form(args, args.k_norm);
-  for (Index head = 0; head < args.kv.num_kv_heads; ++head) {
-    write_head(k_form, head_at<T>(args.k, token, head), cos_sin, workspace, k_row + head * head_dim);
-    std::copy_n(head_at<T>(args.v, token, head), head_dim, v_row + head * head_dim);
-  }
+  if (args.kv.dtype == DType::kF8E4M3)
+    write_cached<T, f8e4m3>(args, token, slot, workspace);
+  else
+    write_cached<T, T>(args, token, slot, workspace);
 }
 
 template <class T>
 void write_tokens(const Context& context, const QkRopeWrite& args) {
   const Index num_tokens = args.q.dim(0);
-  context.scratch.reserve(static_cast<size_t>(args.q.dim(2)) * sizeof(float));
+  context.scratch.reserve(static_cast<size_t>(2 * args.q.dim(2)) * sizeof(float));
   context.pool.parallel_for((num_tokens + kTaskTokens - 1) / kTaskTokens, [&](int64_t task, int thread) {
     const Index end = std::min(num_tokens, (task + 1) * kTaskTokens);
     for (Index token = task * kTaskTokens; token < end; ++token)

@@ -43,6 +43,19 @@ HWY_INLINE Vec load(const f16* from) {
   return hn::Load(F32(), values);
 }
 
+// By way of f16, whose exponent has a bias larger by 8: exact, subnormals too. NaN stays NaN.
+HWY_INLINE Vec load(const f8e4m3* from) {
+  const hn::Rebind<uint8_t, F32> du8;
+  const hn::Rebind<int16_t, F32> di16;
+  const hn::Rebind<hwy::float16_t, F32> df16;
+  const auto codes = hn::PromoteTo(di16, hn::LoadU(du8, reinterpret_cast<const uint8_t*>(from)));
+  // seeeemmm becomes s0eeeemmm0000000.
+  const auto halves =
+      hn::And(hn::ShiftRight<1>(hn::ShiftLeft<8>(codes)), hn::Set(di16, static_cast<int16_t>(0xbfff)));
+  const Vec value = hn::Mul(hn::PromoteTo(F32(), hn::BitCast(df16, halves)), hn::Set(F32(), 256.0f));
+  return hn::IfThenElse(hn::Le(hn::Abs(value), hn::Set(F32(), 448.0f)), value, hn::NaN(F32()));
+}
+
 // The bits of bf16(value) in the low half of each lane; the same bits as the scalar conversion, NaN too.
 HWY_INLINE hn::Vec<hn::Rebind<uint32_t, F32>> bf16_bits(Vec value) {
   const hn::Rebind<uint32_t, F32> du32;
@@ -63,6 +76,24 @@ HWY_INLINE void store(Vec value, f16* to) {
   HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)];
   hn::Store(value, F32(), values);
   for (Index i = 0; i < lanes(); ++i) to[i] = f16(values[i]);
+}
+
+// Saturates to +-448; the same bits as the scalar conversion, NaN too.
+HWY_INLINE void store(Vec value, f8e4m3* to) {
+  const hn::Rebind<uint8_t, F32> du8;
+  const hn::Rebind<uint32_t, F32> du32;
+  const Vec size = hn::Min(hn::Abs(value), hn::Set(F32(), 448.0f));
+  const auto u = hn::BitCast(du32, size);
+  const auto odd = hn::And(hn::ShiftRight<20>(u), hn::Set(du32, 1));
+  const auto even = hn::ShiftRight<20>(hn::Add(u, hn::Add(odd, hn::Set(du32, 0x7ffff))));
+  const auto normal = hn::Sub(even, hn::Set(du32, 120u << 3));
+  // Below 2^-6 codes are multiples of 2^-9, the last place of 2^14.
+  const Vec magic = hn::Set(F32(), 0x1p14f);
+  const auto small = hn::Sub(hn::BitCast(du32, hn::Add(size, magic)), hn::BitCast(du32, magic));
+  auto code = hn::IfThenElse(hn::RebindMask(du32, hn::Lt(size, hn::Set(F32(), 0x1p-6f))), small, normal);
+  code = hn::IfThenElse(hn::RebindMask(du32, hn::Eq(value, value)), code, hn::Set(du32, 0x7f));
+  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(du32, value)), hn::Set(du32, 0x80));
+  hn::StoreU(hn::TruncateTo(du8, hn::Or(code, sign)), du8, reinterpret_cast<uint8_t*>(to));
 }
 
 // The same for values that T holds exactly: cheaper.

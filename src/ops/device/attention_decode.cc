@@ -3,7 +3,7 @@
 // context is cut depends on its own length only.
 #include "ops/device/decode_segments.h"
 #include "ops/device/kernels.h"
-#include "ops/device/paged_kv.h"
+#include "ops/device/kv_reader.h"
 #include "ops/device/wave.h"
 
 namespace longspan::ops::device {
@@ -15,38 +15,41 @@ constexpr int kGroups = 4;       // of a block
 constexpr int kKeys = 4;         // keys a group takes at once
 constexpr int kMaxElements = 8;  // of a row in one lane
 
-// Element `first` .. of a row as floats; zero from `size` on.
-template <class T>
-DEVICE_FN void load_row(Global<T> row, int first, int size, bool words, float (&out)[kVec<T>]) {
+// Elements `first` .. of a row as floats, as many as T has in a word; zero from `size` on.
+template <int kCount, class E, class Reader>
+DEVICE_FN void load_row(Global<E> row, int first, int size, bool words, const Reader& read,
+                        float (&out)[kCount]) {
   if (words && first < size) {
-    const Vec<T, kVec<T>> word = row.template load<kVec<T>>(first);
+    const Vec<E, kCount> word = row.template load<kCount>(first);
 #pragma unroll
-    for (int e = 0; e < kVec<T>; ++e) out[e] = to_float(word.v[e]);
+    for (int e = 0; e < kCount; ++e) out[e] = read(word.v[e]);
     return;
   }
 #pragma unroll
-  for (int e = 0; e < kVec<T>; ++e) out[e] = first + e < size ? row.at(first + e) : 0.0f;
+  for (int e = 0; e < kCount; ++e) out[e] = first + e < size ? read(row.get(first + e)) : 0.0f;
 }
 
 // Block (segment, kv head and part of its query heads, sequence). Four groups of 32 lanes take four keys each
 // in turn; a lane holds its elements of q, of each sum and of the rows in flight. With kWholePages the page
 // of four keys is looked up once, otherwise each key's: the same rows in the same order, so the same bits.
-template <class T, bool kWholePages>
+template <class T, class E, bool kTable, bool kWholePages>
 struct DecodeKernel {
   static constexpr int kThreads = kGroup * kGroups;
   static constexpr int kWords = kMaxElements / kVec<T>;  // of a row in one lane
 
   Heads<T> q;                   // [num_tokens, num_q_heads, head_dim]
   Matrix<int32_t> block_table;  // [num_seqs, max_pages]
-  PagedKv<T> kv;
+  PagedKv<E> kv;
   SeqTable seqs;
   Partials partials;
   int first_seq;
   float scale_log2;  // scale / ln 2
   bool q_words;
 
+  using Readers = KvReaders<T, E, kTable>;
+
   static constexpr int kState = kMaxElements * kGroup + 2;  // floats of a group's head in shared memory
-  static constexpr size_t kSharedBytes = shared_bytes<float>(kGroups * kHeads * kState);
+  static constexpr size_t kSharedBytes = shared_bytes<float>(kGroups * kHeads * kState) + kTableBytes<kTable>;
 
   struct State {
     float max[kHeads];
@@ -57,7 +60,7 @@ struct DecodeKernel {
   DEVICE_FN void operator()() const {
     const int seq_idx = first_seq + block_idx().z;
     const int seq_len = seqs.seq_lens.get(seq_idx);
-    const int tokens = segment_tokens(seq_len, grid_size().y);
+    const int tokens = segment_tokens(seq_len, partials.max_segments);
     const int begin = block_idx().x * tokens;
     if (begin >= seq_len) return;
     const int end = begin + tokens < seq_len ? begin + tokens : seq_len;
@@ -69,6 +72,8 @@ struct DecodeKernel {
     const int first_head = kv_head * group_size + part * kHeads;
     const int num_heads = group_size - part * kHeads < kHeads ? group_size - part * kHeads : kHeads;
 
+    SharedPool pool;
+    const Readers readers = kv_readers<T, E, kTable, kThreads>(kv, kv_head, pool);
     float queries[kHeads][kMaxElements];
     State state;
     load_queries(seqs.query_start_loc.get(seq_idx), first_head, num_heads, queries, state);
@@ -76,9 +81,9 @@ struct DecodeKernel {
     // A wave may hold several groups: all stay together to the end, those without a key on the segment's
     // first.
     for (int base = begin; base < end; base += kGroups * kKeys)
-      add_keys(block_table.row(seq_idx), kv_head, base + group * kKeys, begin, end, num_heads, queries,
-               state);
-    write_partial(first_head, num_heads, state);
+      add_keys(block_table.row(seq_idx), kv_head, readers, base + group * kKeys, begin, end, num_heads,
+               queries, state);
+    write_partial(pool, first_head, num_heads, state);
   }
 
   DEVICE_FN int element(int w) const { return (thread_idx() % kGroup + w * kGroup) * kVec<T>; }
@@ -92,7 +97,9 @@ struct DecodeKernel {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
         float values[kVec<T>] = {};
-        if (h < num_heads) load_row<T>(q.row(row, first_head + h), element(w), kv.head_dim, q_words, values);
+        if (h < num_heads)
+          load_row(q.row(row, first_head + h), element(w), kv.head_dim, q_words, KvReader<T, T, false>(),
+                   values);
 #pragma unroll
         for (int e = 0; e < kVec<T>; ++e) {
           queries[h][w * kVec<T> + e] = values[e];
@@ -103,8 +110,9 @@ struct DecodeKernel {
   }
 
   // Keys `key` .. `key` + kKeys - 1, those before `end`.
-  DEVICE_FN void add_keys(Global<int32_t> table, int kv_head, int key, int begin, int end, int num_heads,
-                          const float (&queries)[kHeads][kMaxElements], State& state) const {
+  DEVICE_FN void add_keys(Global<int32_t> table, int kv_head, const Readers& readers, int key, int begin,
+                          int end, int num_heads, const float (&queries)[kHeads][kMaxElements],
+                          State& state) const {
     float k[kKeys][kMaxElements], v[kKeys][kMaxElements];
     const int valid = key < end ? key : begin;
     int page = kWholePages ? table.get(valid / kv.page_tokens) : 0;
@@ -112,15 +120,15 @@ struct DecodeKernel {
     for (int i = 0; i < kKeys; ++i) {
       const int position = key + i < end ? key + i : valid;
       if (!kWholePages) page = table.get(position / kv.page_tokens);
-      const Global<T> k_row = kv.row(page, 0, position % kv.page_tokens, kv_head);
-      const Global<T> v_row = kv.row(page, 1, position % kv.page_tokens, kv_head);
+      const Global<E> k_row = kv.row(page, 0, position % kv.page_tokens, kv_head);
+      const Global<E> v_row = kv.row(page, 1, position % kv.page_tokens, kv_head);
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
         float values[kVec<T>];
-        load_row<T>(k_row, element(w), kv.head_dim, kv.words, values);
+        load_row(k_row, element(w), kv.head_dim, kv.words, readers.k, values);
 #pragma unroll
         for (int e = 0; e < kVec<T>; ++e) k[i][w * kVec<T> + e] = values[e];
-        load_row<T>(v_row, element(w), kv.head_dim, kv.words, values);
+        load_row(v_row, element(w), kv.head_dim, kv.words, readers.v, values);
 #pragma unroll
         for (int e = 0; e < kVec<T>; ++e) v[i][w * kVec<T> + e] = values[e];
       }
@@ -156,8 +164,7 @@ struct DecodeKernel {
   }
 
   // Joins the groups in order. A group that had no key has weight 0 and maximum -inf.
-  DEVICE_FN void write_partial(int first_head, int num_heads, const State& state) const {
-    SharedPool pool;
+  DEVICE_FN void write_partial(SharedPool pool, int first_head, int num_heads, const State& state) const {
     const Shared<float> all = pool.take<float>(kGroups * kHeads * kState);
     const int group = thread_idx() / kGroup;
     const int lane = thread_idx() % kGroup;
@@ -209,7 +216,6 @@ struct JoinKernel {
   Heads<T> gate;  // or empty
   Heads<T> out;
   int first_seq;
-  int blocks;  // of a segment
 
   static size_t shared_size(int num_segments) {
     return 2 * shared_bytes<float>(kThreads / kWave) + shared_bytes<float>(num_segments) +
@@ -227,7 +233,7 @@ struct JoinKernel {
     const int head = block_idx().x;
     const int seq_idx = first_seq + block_idx().y;
     const int seq_len = seqs.seq_lens.get(seq_idx);
-    const int tokens = segment_tokens(seq_len, blocks);
+    const int tokens = segment_tokens(seq_len, partials.max_segments);
     const int count = (seq_len + tokens - 1) / tokens;
     const int64_t first = partials.row(block_idx().y, head, 0);
 
@@ -273,16 +279,16 @@ struct JoinKernel {
   }
 };
 
-template <class T, bool kWholePages>
+template <class T, class E, bool kTable, bool kWholePages>
 void run(const Context& context, const Attention& args, const Partials& partials, int blocks) {
-  using Kernel = DecodeKernel<T, kWholePages>;
+  using Kernel = DecodeKernel<T, E, kTable, kWholePages>;
   launch(context.device,
          {.name = kWholePages ? "attention_decode_pages" : "attention_decode",
           .grid = {partials.num_segments, blocks, static_cast<int>(args.num_seqs)},
           .shared_bytes = Kernel::kSharedBytes},
          Kernel{.q = heads<T>(args.q),
                 .block_table = matrix<int32_t>(args.block_table),
-                .kv = paged_kv<T>(args.kv),
+                .kv = paged_kv<E>(args.kv),
                 .seqs = seq_table(args.seqs),
                 .partials = partials,
                 .first_seq = static_cast<int>(args.first_seq),
@@ -295,7 +301,8 @@ Partials reserve_partials(const Context& context, const Attention& args, int blo
   const Index num_q_heads = args.q.dim(1);
   const Index head_dim = args.kv.head_dim;
   const Index capacity = args.block_table.dim(1) * args.kv.page_tokens;
-  const int num_segments = std::min(segment_limit(blocks), ceil_div(capacity, kSegmentUnit));
+  const int max_segments = context.decode_segments > 0 ? context.decode_segments : segment_limit(blocks);
+  const int num_segments = std::min(max_segments, ceil_div(capacity, kSegmentUnit));
   const Index rows = args.num_seqs * num_q_heads * num_segments;
   auto* const floats = static_cast<float*>(
       context.scratch.reserve(static_cast<size_t>(rows * (head_dim + 2)) * sizeof(float)));
@@ -303,6 +310,7 @@ Partials reserve_partials(const Context& context, const Attention& args, int blo
           .norms = {floats},
           .num_q_heads = static_cast<int>(num_q_heads),
           .num_segments = num_segments,
+          .max_segments = max_segments,
           .head_dim = static_cast<int>(head_dim)};
 }
 
@@ -316,10 +324,12 @@ void attention_decode(const Context& context, const Attention& args) {
   const Partials partials = reserve_partials(context, args, blocks);
   dispatch_element(args.q.dtype, [&]<class T>() {
     if (!attention_decode_mma(context, args, partials)) {
-      if (args.path == AttentionPath::kPageContiguousDecode)
-        run<T, true>(context, args, partials, blocks);
-      else
-        run<T, false>(context, args, partials, blocks);
+      dispatch_cache<T>(context.device, args.kv, [&]<class E, bool kTable>() {
+        if (args.path == AttentionPath::kPageContiguousDecode)
+          run<T, E, kTable, true>(context, args, partials, blocks);
+        else
+          run<T, E, kTable, false>(context, args, partials, blocks);
+      });
     }
     dispatch_wave(context.device, [&]<int kWave>() {
       using Kernel = JoinKernel<kWave, T>;
@@ -331,8 +341,7 @@ void attention_decode(const Context& context, const Attention& args) {
                     .seqs = seq_table(args.seqs),
                     .gate = args.gate.empty() ? Heads<T>{} : heads<T>(args.gate),
                     .out = heads<T>(args.out),
-                    .first_seq = static_cast<int>(args.first_seq),
-                    .blocks = blocks});
+                    .first_seq = static_cast<int>(args.first_seq)});
     });
   });
 }

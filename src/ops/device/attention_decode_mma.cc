@@ -19,19 +19,20 @@ constexpr int kTile = 16;  // keys
 // in its lanes. The next tile's K is on its way during the softmax, its V during the next scores. With
 // kWholePages a tile's page is looked up once, otherwise each row's: the same rows, so the same bits.
 // Bound by memory: 2 * head_dim * sizeof(T) bytes a key and KV head.
-template <class T, int kDim, bool kWholePages>
+template <class T, class E, int kDim, bool kWholePages>
 struct MmaDecodeKernel {
   static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;
   static constexpr int kWaves = kThreads / kMmaWave;
   static constexpr size_t kSharedBytes =
       shared_bytes<float>(kWaves * kHeads * kDim) + 2 * shared_bytes<float>(kWaves * kHeads);
-  using Word = Vec<uint32_t, 4>;                  // eight elements
+  using Word = Vec<uint32_t, 4>;                  // eight elements of T
+  using Raw = Vec<uint32_t, 2 * sizeof(E)>;       // the same in the cache
   static constexpr int kKeyWords = kDim / 8 / 4;  // of a row of K in one of its four lanes
 
   Heads<T> q;                   // [num_tokens, num_q_heads, kDim]
   Matrix<int32_t> block_table;  // [num_seqs, max_pages]
-  PagedKv<T> kv;
+  PagedKv<E> kv;
   SeqTable seqs;
   Partials partials;
   int first_seq;
@@ -39,8 +40,8 @@ struct MmaDecodeKernel {
   float scale_log2;  // scale / ln 2
 
   struct Tile {
-    Word k[2][kKeyWords];  // of rows g and g + 8, words t, t + 4, ...
-    Word v[4][kDim / 64];  // of rows 2t, 2t + 1, 2t + 8, 2t + 9, words g, g + 8, ...
+    Raw k[2][kKeyWords];  // of rows g and g + 8, words t, t + 4, ...
+    Raw v[4][kDim / 64];  // of rows 2t, 2t + 1, 2t + 8, 2t + 9, words g, g + 8, ...
   };
   struct State {
     float max = -INFINITY;          // of head g
@@ -52,7 +53,7 @@ struct MmaDecodeKernel {
     release_next();
     const int seq_idx = first_seq + block_idx().z;
     const int seq_len = seqs.seq_lens.get(seq_idx);
-    const int tokens = segment_tokens(seq_len, grid_size().y);
+    const int tokens = segment_tokens(seq_len, partials.max_segments);
     const int begin = block_idx().x * tokens;
     const int end = begin + tokens < seq_len ? begin + tokens : seq_len;
 
@@ -73,13 +74,14 @@ struct MmaDecodeKernel {
     Tile tile;
     if (base < end) load_keys(table, kv_head, base, end, tile);
     if (base < end) load_values(table, kv_head, base, end, tile);
+    const float k_scale = kv.scale(0, kv_head), v_scale = kv.scale(1, kv_head);
     while (base < end) {
       const int next = base + kWaves * kTile;
       FragmentC score[2] = {};
-      multiply_keys(query, tile, score);
+      multiply_keys(query, tile, k_scale, score);
       if (next < end) load_keys(table, kv_head, next, end, tile);
       const FragmentB p = soften(base, end, score, state);
-      multiply_values(tile, p, state);
+      multiply_values(tile, p, v_scale, state);
       if (next < end) load_values(table, kv_head, next, end, tile);
       base = next;
     }
@@ -93,28 +95,34 @@ struct MmaDecodeKernel {
 #pragma unroll
     for (int i = 0; i < kKeyWords; ++i) {
       query[i] = {};
-      if (g() < num_heads) query[i] = word(q.row(row, first_head + g()), 4 * i + t());
+      if (g() < num_heads) query[i] = word<Word>(q.row(row, first_head + g()), 4 * i + t());
     }
   }
 
-  static DEVICE_FN Word word(Global<T> row, int i) {
-    return Global<Word>{reinterpret_cast<Word*>(row.data)}.get(i);
+  template <class W, class Element>
+  static DEVICE_FN W word(Global<Element> row, int i) {
+    return Global<W>{reinterpret_cast<W*>(row.data)}.get(i);
+  }
+  static DEVICE_FN Word expanded(const Vec<uint32_t, 4>& raw, float) { return raw; }
+  static DEVICE_FN Word expanded(const Vec<uint32_t, 2>& raw, float scale) {
+    return {{expand_pair<T>(raw.v[0], scale), expand_pair<T>(raw.v[0] >> 16, scale),
+             expand_pair<T>(raw.v[1], scale), expand_pair<T>(raw.v[1] >> 16, scale)}};
   }
 
   // A lane takes half of a row of K and of V.
   DEVICE_FN void prefetch(Global<int32_t> table, int kv_head, int base, int end) const {
-    constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+    constexpr int kLine = 128 / static_cast<int>(sizeof(E));
     const int page = table.get(base / kv.page_tokens);
     const int lane = thread_idx() % kMmaWave;
 #pragma unroll
     for (int plane = 0; plane < 2; ++plane) {
-      const Global<T> from = row(table, page, plane, kv_head, base, lane % 16, end);
+      const Global<E> from = row(table, page, plane, kv_head, base, lane % 16, end);
       for (int d = lane / 16 * kLine; d < kDim; d += 2 * kLine) from.prefetch(d);
     }
   }
 
   // Row `i` of the tile; what lies behind `end` reads the last row and gets no weight.
-  DEVICE_FN Global<T> row(Global<int32_t> table, int page, int plane, int kv_head, int base, int i,
+  DEVICE_FN Global<E> row(Global<int32_t> table, int page, int plane, int kv_head, int base, int i,
                           int end) const {
     const int position = base + i < end ? base + i : end - 1;
     if (!kWholePages) page = table.get(position / kv.page_tokens);
@@ -124,33 +132,35 @@ struct MmaDecodeKernel {
     const int page = kWholePages ? table.get(base / kv.page_tokens) : 0;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      const Global<T> from = row(table, page, 0, kv_head, base, 8 * n + g(), end);
+      const Global<E> from = row(table, page, 0, kv_head, base, 8 * n + g(), end);
 #pragma unroll
-      for (int i = 0; i < kKeyWords; ++i) tile.k[n][i] = word(from, 4 * i + t());
+      for (int i = 0; i < kKeyWords; ++i) tile.k[n][i] = word<Raw>(from, 4 * i + t());
     }
   }
   DEVICE_FN void load_values(Global<int32_t> table, int kv_head, int base, int end, Tile& tile) const {
     const int page = kWholePages ? table.get(base / kv.page_tokens) : 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const Global<T> from = row(table, page, 1, kv_head, base, 8 * (j / 2) + 2 * t() + j % 2, end);
+      const Global<E> from = row(table, page, 1, kv_head, base, 8 * (j / 2) + 2 * t() + j % 2, end);
 #pragma unroll
-      for (int i = 0; i < kDim / 64; ++i) tile.v[j][i] = word(from, 8 * i + g());
+      for (int i = 0; i < kDim / 64; ++i) tile.v[j][i] = word<Raw>(from, 8 * i + g());
     }
   }
 
   // score = q k^T: rows heads, columns keys. A word is two steps of four elements a lane.
-  DEVICE_FN void multiply_keys(const Word (&query)[kKeyWords], const Tile& tile,
+  DEVICE_FN void multiply_keys(const Word (&query)[kKeyWords], const Tile& tile, float scale,
                                FragmentC (&score)[2]) const {
 #pragma unroll
-    for (int i = 0; i < kKeyWords; ++i)
+    for (int i = 0; i < kKeyWords; ++i) {
+      const Word keys[2] = {expanded(tile.k[0][i], scale), expanded(tile.k[1][i], scale)};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const FragmentA a{{query[i].v[2 * half], 0, query[i].v[2 * half + 1], 0}};
 #pragma unroll
         for (int n = 0; n < 2; ++n)
-          multiply_add<T>(score[n], a, {{tile.k[n][i].v[2 * half], tile.k[n][i].v[2 * half + 1]}});
+          multiply_add<T>(score[n], a, {{keys[n].v[2 * half], keys[n].v[2 * half + 1]}});
       }
+    }
   }
 
   // Scores become probabilities, rounded to T; what was summed before shrinks. A tile has a key before `end`,
@@ -189,20 +199,23 @@ struct MmaDecodeKernel {
   }
 
   // sum += v^T p^T. Of product (i, pair), rows g and g + 8 are dimensions 64 i + 8 g + 2 pair and the next.
-  DEVICE_FN void multiply_values(const Tile& tile, const FragmentB& p, State& state) const {
+  DEVICE_FN void multiply_values(const Tile& tile, const FragmentB& p, float scale, State& state) const {
 #pragma unroll
-    for (int i = 0; i < kDim / 64; ++i)
+    for (int i = 0; i < kDim / 64; ++i) {
+      const Word values[4] = {expanded(tile.v[0][i], scale), expanded(tile.v[1][i], scale),
+                              expanded(tile.v[2][i], scale), expanded(tile.v[3][i], scale)};
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
         FragmentA a;
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const uint32_t first = tile.v[2 * j][i].v[pair], second = tile.v[2 * j + 1][i].v[pair];
+          const uint32_t first = values[2 * j].v[pair], second = values[2 * j + 1].v[pair];
           a.v[2 * j] = (first & 0xffffu) | (second << 16);
           a.v[2 * j + 1] = (first >> 16) | (second & 0xffff0000u);
         }
         multiply_add<T>(state.sum[4 * i + pair], a, p);
       }
+    }
   }
 
   // Joins the waves in order. One that had no tile has weight 0 and maximum -inf.
@@ -247,11 +260,11 @@ struct MmaDecodeKernel {
   }
 };
 
-template <class T, int kDim>
+template <class T, class E, int kDim>
 void run(const Context& context, const Attention& args, const Partials& partials) {
   const int parts = ceil_div(args.q.dim(1) / args.kv.num_kv_heads, kHeads);
   const auto start = [&]<bool kWholePages>() {
-    using Kernel = MmaDecodeKernel<T, kDim, kWholePages>;
+    using Kernel = MmaDecodeKernel<T, E, kDim, kWholePages>;
     launch(context.device,
            {.name = kWholePages ? "attention_decode_mma_pages" : "attention_decode_mma",
             .grid = {partials.num_segments, static_cast<int>(args.kv.num_kv_heads) * parts,
@@ -259,7 +272,7 @@ void run(const Context& context, const Attention& args, const Partials& partials
             .shared_bytes = Kernel::kSharedBytes},
            Kernel{.q = heads<T>(args.q),
                   .block_table = matrix<int32_t>(args.block_table),
-                  .kv = paged_kv<T>(args.kv),
+                  .kv = paged_kv<E>(args.kv),
                   .seqs = seq_table(args.seqs),
                   .partials = partials,
                   .first_seq = static_cast<int>(args.first_seq),
@@ -272,21 +285,27 @@ void run(const Context& context, const Attention& args, const Partials& partials
     start.template operator()<false>();
 }
 
-template <class T>
+template <class T, class E>
 bool run_any_dim(const Context& context, const Attention& args, const Partials& partials) {
-  if (!paged_kv<T>(args.kv).words) return false;
-  if (args.kv.head_dim == 64) return run<T, 64>(context, args, partials), true;
-  if (args.kv.head_dim == 128) return run<T, 128>(context, args, partials), true;
-  if (args.kv.head_dim == 256) return run<T, 256>(context, args, partials), true;
+  if (!paged_kv<E>(args.kv).words) return false;
+  if (args.kv.head_dim == 64) return run<T, E, 64>(context, args, partials), true;
+  if (args.kv.head_dim == 128) return run<T, E, 128>(context, args, partials), true;
+  if (args.kv.head_dim == 256) return run<T, E, 256>(context, args, partials), true;
   return false;
+}
+
+template <class T>
+bool run_any_cache(const Context& context, const Attention& args, const Partials& partials) {
+  if (args.kv.dtype == DType::kF8E4M3) return run_any_dim<T, e4m3_t>(context, args, partials);
+  return run_any_dim<T, T>(context, args, partials);
 }
 
 }  // namespace
 
 bool attention_decode_mma(const Context& context, const Attention& args, const Partials& partials) {
   if (context.device.info().wave != kMmaWave || !takes_words(args.q)) return false;
-  if (args.q.dtype == DType::kBF16) return run_any_dim<bf16_t>(context, args, partials);
-  if (args.q.dtype == DType::kF16) return run_any_dim<f16_t>(context, args, partials);
+  if (args.q.dtype == DType::kBF16) return run_any_cache<bf16_t>(context, args, partials);
+  if (args.q.dtype == DType::kF16) return run_any_cache<f16_t>(context, args, partials);
   return false;
 }
 

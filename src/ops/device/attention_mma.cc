@@ -13,20 +13,26 @@ namespace {
 // position 0 on, the next tile on its way while one is worked on. Sums O and scores S stay in registers, so
 // does P, rounded to T; a row meets its keys in the same order whatever shares its tile or chunk. Flops: 4 *
 // head_dim a pair; bound by shared memory, which feeds every fragment of K and V to one wave.
-template <class T, int kDim>
+// With codes in the cache it is they that are on their way; a tile of T is made of them when its turn comes.
+template <class T, class E, int kDim>
 struct MmaPrefillKernel {
   static constexpr int kThreads = 256;
   static constexpr int kRows = 16 * (kThreads / kMmaWave);
   static constexpr int kKeys = 64;
   static constexpr int kPitch = kDim + 8;  // shifts neighbouring rows by four banks
   static constexpr int kWords = kDim / kVec<T>;
-  static constexpr size_t kSharedBytes = shared_bytes<T>((kRows + 4 * kKeys) * kPitch);
+  static constexpr bool kCodes = sizeof(E) == 1;
+  static constexpr int kTiles = kCodes ? 1 : 2;            // of T, K and V each
+  static constexpr int kCodeWords = kDim / 16;             // 16-byte words of a row of codes
+  static constexpr int kTileCodes = 2 * kKeys * kDim / 4;  // of K and V, in uint32_t
+  static constexpr size_t kSharedBytes = shared_bytes<T>((kRows + 2 * kTiles * kKeys) * kPitch) +
+                                         (kCodes ? shared_bytes<uint32_t>(2 * kTileCodes) : 0);
 
   Heads<T> q;     // [num_tokens, num_q_heads, kDim]
   Heads<T> gate;  // or empty
   Heads<T> out;
   Matrix<int32_t> block_table;  // [num_seqs, max_pages]
-  PagedKv<T> kv;
+  PagedKv<E> kv;
   SeqTable seqs;
   int first_seq;
   int end_seq;
@@ -55,15 +61,23 @@ struct MmaPrefillKernel {
     const int end = span.context_len + row0 + num_rows;
 
     SharedPool pool;
-    const Shared<T> qs = pool.take<T>((kRows + 4 * kKeys) * kPitch);
+    const Shared<T> qs = pool.take<T>((kRows + 2 * kTiles * kKeys) * kPitch);
     const Shared<T> tiles = qs + kRows * kPitch;  // K, V of one tile, K, V of the next
+    Shared<uint32_t> codes{};                     // the same
+    if constexpr (kCodes) codes = pool.take<uint32_t>(2 * kTileCodes);
     for (int i = thread_idx(); i < kRows * kWords; i += kThreads) {
       const int row = i / kWords;
       const Global<T> from =
           q.row(span.first_row + row0 + (row < num_rows ? row : 0), head) + i % kWords * kVec<T>;
       copy_async(qs.data + row * kPitch + i % kWords * kVec<T>, from.data, row < num_rows);
     }
-    load_tile(seq_idx, kv_head, 0, end, tiles);
+    const auto load = [&](int key0, int stage) {
+      if constexpr (kCodes)
+        load_codes(seq_idx, kv_head, key0, end, codes + stage * kTileCodes);
+      else
+        load_tile(seq_idx, kv_head, key0, end, tiles + stage * 2 * kKeys * kPitch);
+    };
+    load(0, 0);
     commit_copies();
 
     const int wave_row = thread_idx() / kMmaWave * 16;
@@ -72,19 +86,22 @@ struct MmaPrefillKernel {
     FragmentC sum[kDim / 8] = {};
     int stage = 0;
     for (int key0 = 0; key0 < end; key0 += kKeys, stage ^= 1) {
-      if (key0 + kKeys < end)
-        load_tile(seq_idx, kv_head, key0 + kKeys, end, tiles + (stage ^ 1) * 2 * kKeys * kPitch);
+      if (key0 + kKeys < end) load(key0 + kKeys, stage ^ 1);
       commit_copies();
       wait_copies<1>();
       block_sync();
+      if constexpr (kCodes) {
+        expand_codes(codes + stage * kTileCodes, kv.scale(0, kv_head), kv.scale(1, kv_head), tiles);
+        block_sync();
+      }
       if (key0 < first_position + 16) {  // else this wave's rows see none of it
-        const Shared<T> ks = tiles + stage * 2 * kKeys * kPitch;
+        const Shared<T> ks = tiles + (kCodes ? 0 : stage * 2 * kKeys * kPitch);
         FragmentC score[kKeys / 8] = {};
         multiply_keys(qs + wave_row * kPitch, ks, score);
         soften(key0, first_position, score, rows, sum);
         multiply_values(score, ks + kKeys * kPitch, sum);
       }
-      block_sync();
+      if constexpr (!kCodes) block_sync();  // else the next one comes before anything is overwritten
     }
     write(span.first_row + row0 + wave_row, num_rows - wave_row, head, rows, sum);
   }
@@ -101,6 +118,36 @@ struct MmaPrefillKernel {
       copy_async(to.data + at, (kv.row(page, 0, position % kv.page_tokens, kv_head) + word).data, present);
       copy_async(to.data + kKeys * kPitch + at,
                  (kv.row(page, 1, position % kv.page_tokens, kv_head) + word).data, present);
+    }
+  }
+
+  // The same of codes: rows of kDim bytes, those beyond `end` zeros.
+  DEVICE_FN void load_codes(int seq_idx, int kv_head, int key0, int end, Shared<uint32_t> to) const {
+    const Global<int32_t> table = block_table.row(seq_idx);
+    for (int i = thread_idx(); i < 2 * kKeys * kCodeWords; i += kThreads) {
+      const int plane = i / (kKeys * kCodeWords);
+      const int row = i / kCodeWords % kKeys;
+      const bool present = key0 + row < end;
+      const int position = present ? key0 + row : key0;
+      const int page = table.get(position / kv.page_tokens);
+      const Global<E> from = kv.row(page, plane, position % kv.page_tokens, kv_head) + i % kCodeWords * 16;
+      copy_async(to.data + 4 * i, from.data, present);
+    }
+  }
+
+  // Codes of K and V become the tile's rows.
+  DEVICE_FN void expand_codes(Shared<uint32_t> codes, float k_scale, float v_scale, Shared<T> to) const {
+    const Shared<uint32_t> pairs{reinterpret_cast<uint32_t*>(to.data)};
+    for (int i = thread_idx(); i < 2 * kKeys * kCodeWords; i += kThreads) {
+      const float scale = i < kKeys * kCodeWords ? k_scale : v_scale;
+      const Vec<uint32_t, 4> word = codes.load<4>(4 * i);
+      const int at = (i / kCodeWords * kPitch + i % kCodeWords * 16) / 2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t first = word.v[2 * half], second = word.v[2 * half + 1];
+        pairs.store<4>(at + 4 * half, {{expand_pair<T>(first, scale), expand_pair<T>(first >> 16, scale),
+                                        expand_pair<T>(second, scale), expand_pair<T>(second >> 16, scale)}});
+      }
     }
   }
 
@@ -200,9 +247,9 @@ struct MmaPrefillKernel {
   }
 };
 
-template <class T, int kDim>
+template <class T, class E, int kDim>
 bool run(const Context& context, const Attention& args) {
-  using Kernel = MmaPrefillKernel<T, kDim>;
+  using Kernel = MmaPrefillKernel<T, E, kDim>;
   if (Kernel::kSharedBytes > context.device.info().shared_bytes) return false;
   const Index tiles = args.q.dim(0) / Kernel::kRows + args.num_seqs;  // at most
   launch(context.device,
@@ -213,7 +260,7 @@ bool run(const Context& context, const Attention& args) {
                 .gate = args.gate.empty() ? Heads<T>{} : heads<T>(args.gate),
                 .out = heads<T>(args.out),
                 .block_table = matrix<int32_t>(args.block_table),
-                .kv = paged_kv<T>(args.kv),
+                .kv = paged_kv<E>(args.kv),
                 .seqs = seq_table(args.seqs),
                 .first_seq = static_cast<int>(args.first_seq),
                 .end_seq = static_cast<int>(args.first_seq + args.num_seqs),
@@ -222,21 +269,27 @@ bool run(const Context& context, const Attention& args) {
   return true;
 }
 
-template <class T>
+template <class T, class E>
 bool run_any_dim(const Context& context, const Attention& args) {
-  if (args.kv.head_dim == 64) return run<T, 64>(context, args);
-  if (args.kv.head_dim == 128) return run<T, 128>(context, args);
-  if (args.kv.head_dim == 256) return run<T, 256>(context, args);
+  if (!paged_kv<E>(args.kv).words) return false;
+  if (args.kv.head_dim == 64) return run<T, E, 64>(context, args);
+  if (args.kv.head_dim == 128) return run<T, E, 128>(context, args);
+  if (args.kv.head_dim == 256) return run<T, E, 256>(context, args);
   return false;
+}
+
+template <class T>
+bool run_any_cache(const Context& context, const Attention& args) {
+  if (args.kv.dtype == DType::kF8E4M3) return run_any_dim<T, e4m3_t>(context, args);
+  return run_any_dim<T, T>(context, args);
 }
 
 }  // namespace
 
 bool attention_mma(const Context& context, const Attention& args) {
   if (context.device.info().wave != kMmaWave || !takes_words(args.q) || !takes_words(args.out)) return false;
-  if (args.q.dtype == DType::kBF16)
-    return paged_kv<bf16_t>(args.kv).words && run_any_dim<bf16_t>(context, args);
-  if (args.q.dtype == DType::kF16) return paged_kv<f16_t>(args.kv).words && run_any_dim<f16_t>(context, args);
+  if (args.q.dtype == DType::kBF16) return run_any_cache<bf16_t>(context, args);
+  if (args.q.dtype == DType::kF16) return run_any_cache<f16_t>(context, args);
   return false;
 }
 

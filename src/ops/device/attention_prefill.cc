@@ -1,7 +1,7 @@
 // Attention of prompt chunks over the paged cache, without matrix units: the form that every card has.
 #include "ops/device/kernels.h"
+#include "ops/device/kv_reader.h"
 #include "ops/device/launch.h"
-#include "ops/device/paged_kv.h"
 #include "ops/device/wave.h"
 
 namespace longspan::ops::device {
@@ -10,7 +10,7 @@ namespace {
 // Block (query tile, query head): kRows tokens of one sequence, keys in tiles of kKeys from position 0 on.
 // Four neighbouring threads share a query row: each takes every fourth key of a tile, then every fourth word
 // of the row's sum. A row's keys come in the same order whatever shares its tile or chunk.
-template <class T, int kMaxDim>
+template <class T, class E, bool kTable, int kMaxDim>
 struct PrefillKernel {
   static constexpr int kThreads = 128;
   static constexpr int kRows = 32;
@@ -18,15 +18,16 @@ struct PrefillKernel {
   static constexpr int kKeys = sizeof(T) == 2 ? 32 : 8;      // 64 KiB of shared memory bear no more
   static constexpr int kPitch = kMaxDim + kVec<T>;           // elements a row in shared memory
   static constexpr int kWords = kMaxDim / kVec<T> / kShare;  // of a sum in one thread
-  static constexpr size_t kSharedBytes =
-      shared_bytes<T>((kRows + 2 * kKeys) * kPitch) + shared_bytes<float>(kRows * (kKeys + 1));
+  static constexpr size_t kSharedBytes = shared_bytes<T>((kRows + 2 * kKeys) * kPitch) +
+                                         shared_bytes<float>(kRows * (kKeys + 1)) + kTableBytes<kTable>;
   using Word = Vec<T, kVec<T>>;
+  using Readers = KvReaders<T, E, kTable>;
 
   Heads<T> q;     // [num_tokens, num_q_heads, head_dim]
   Heads<T> gate;  // or empty
   Heads<T> out;
   Matrix<int32_t> block_table;  // [num_seqs, max_pages]
-  PagedKv<T> kv;
+  PagedKv<E> kv;
   SeqTable seqs;
   int first_seq;
   int end_seq;
@@ -50,13 +51,14 @@ struct PrefillKernel {
     const int num_rows = span.num_rows - row0 < kRows ? span.num_rows - row0 : kRows;
 
     SharedPool pool;
+    const Readers readers = kv_readers<T, E, kTable, kThreads>(kv, head / group_size, pool);
     const Shared<T> qs = pool.take<T>((kRows + 2 * kKeys) * kPitch);
     const Shared<T> ks = qs + kRows * kPitch;
     const Shared<T> vs = ks + kKeys * kPitch;
     const Shared<float> ps = pool.take<float>(kRows * (kKeys + 1));
     for (int i = 0; i < kRows; ++i)
-      load_row(i < num_rows ? q.row(span.first_row + row0 + i, head) : Global<T>{}, q_words, qs + i * kPitch,
-               i);
+      load_row(i < num_rows ? q.row(span.first_row + row0 + i, head) : Global<T>{}, q_words,
+               KvReader<T, T, false>(), qs + i * kPitch, i);
 
     const int row = thread_idx() / kShare;
     const int part = thread_idx() % kShare;
@@ -66,7 +68,7 @@ struct PrefillKernel {
     float sum[kWords][kVec<T>] = {};
     for (int key0 = 0; key0 < end; key0 += kKeys) {
       block_sync();  // the last tile is read
-      load_keys(seq_idx, head / group_size, key0, end, ks, vs);
+      load_keys(seq_idx, head / group_size, readers, key0, end, ks, vs);
       block_sync();
       const float shrink =
           add_scores(qs + row * kPitch, ks, ps + row * (kKeys + 1), last - key0, max, weight);
@@ -100,7 +102,8 @@ struct PrefillKernel {
   }
 
   // Row i of a tile: the threads of one row's worth of words. Zero where the row is empty or too short.
-  DEVICE_FN void load_row(Global<T> from, bool words, Shared<T> to, int i) const {
+  template <class Element, class Reader>
+  DEVICE_FN void load_row(Global<Element> from, bool words, const Reader& read, Shared<T> to, int i) const {
     constexpr int kRowWords = kMaxDim / kVec<T>;
     const int lane = thread_idx() - i * kRowWords % kThreads;
     const int w = lane < 0 ? lane + kThreads : lane;
@@ -108,27 +111,30 @@ struct PrefillKernel {
     Word word;
     const int d = w * kVec<T>;
     if (!from.empty() && words && d < kv.head_dim) {
-      word = from.template load<kVec<T>>(d);
+      const Vec<Element, kVec<T>> elements = from.template load<kVec<T>>(d);
+#pragma unroll
+      for (int e = 0; e < kVec<T>; ++e) word.v[e] = from_float<T>(read(elements.v[e]));
     } else {
 #pragma unroll
       for (int e = 0; e < kVec<T>; ++e)
-        word.v[e] = !from.empty() && d + e < kv.head_dim ? from.get(d + e) : from_float<T>(0.0f);
+        word.v[e] = from_float<T>(!from.empty() && d + e < kv.head_dim ? read(from.get(d + e)) : 0.0f);
     }
     to.template store<kVec<T>>(d, word);
   }
 
-  DEVICE_FN void load_keys(int seq_idx, int kv_head, int key0, int end, Shared<T> ks, Shared<T> vs) const {
+  DEVICE_FN void load_keys(int seq_idx, int kv_head, const Readers& readers, int key0, int end, Shared<T> ks,
+                           Shared<T> vs) const {
     const Global<int32_t> table = block_table.row(seq_idx);
     for (int j = 0; j < kKeys; ++j) {
       const int position = key0 + j;
-      Global<T> k{}, v{};
+      Global<E> k{}, v{};
       if (position < end) {
         const int page = table.get(position / kv.page_tokens);
         k = kv.row(page, 0, position % kv.page_tokens, kv_head);
         v = kv.row(page, 1, position % kv.page_tokens, kv_head);
       }
-      load_row(k, kv.words, ks + j * kPitch, 2 * j);
-      load_row(v, kv.words, vs + j * kPitch, 2 * j + 1);
+      load_row(k, kv.words, readers.k, ks + j * kPitch, 2 * j);
+      load_row(v, kv.words, readers.v, vs + j * kPitch, 2 * j + 1);
     }
   }
 
@@ -169,9 +175,9 @@ struct PrefillKernel {
   }
 };
 
-template <class T, int kMaxDim>
+template <class T, class E, bool kTable, int kMaxDim>
 void run(const Context& context, const Attention& args) {
-  using Kernel = PrefillKernel<T, kMaxDim>;
+  using Kernel = PrefillKernel<T, E, kTable, kMaxDim>;
   const Index tiles = args.q.dim(0) / Kernel::kRows + args.num_seqs;  // at most
   launch(context.device,
          {.name = "attention_prefill",
@@ -181,7 +187,7 @@ void run(const Context& context, const Attention& args) {
                 .gate = args.gate.empty() ? Heads<T>{} : heads<T>(args.gate),
                 .out = heads<T>(args.out),
                 .block_table = matrix<int32_t>(args.block_table),
-                .kv = paged_kv<T>(args.kv),
+                .kv = paged_kv<E>(args.kv),
                 .seqs = seq_table(args.seqs),
                 .first_seq = static_cast<int>(args.first_seq),
                 .end_seq = static_cast<int>(args.first_seq + args.num_seqs),
@@ -195,12 +201,14 @@ void run(const Context& context, const Attention& args) {
 void attention_prefill(const Context& context, const Attention& args) {
   CHECK_MSG(args.kv.head_dim <= 256, "[attention] head_dim: got {}, need at most 256", args.kv.head_dim);
   dispatch_element(args.q.dtype, [&]<class T>() {
-    if (args.kv.head_dim <= 64)
-      run<T, 64>(context, args);
-    else if (args.kv.head_dim <= 128)
-      run<T, 128>(context, args);
-    else
-      run<T, 256>(context, args);
+    dispatch_cache<T>(context.device, args.kv, [&]<class E, bool kTable>() {
+      if (args.kv.head_dim <= 64)
+        run<T, E, kTable, 64>(context, args);
+      else if (args.kv.head_dim <= 128)
+        run<T, E, kTable, 128>(context, args);
+      else
+        run<T, E, kTable, 256>(context, args);
+    });
   });
 }
 

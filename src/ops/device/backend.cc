@@ -31,7 +31,11 @@ class DeviceRecording final : public Recording {
 
 class DeviceBackend final : public Backend {
  public:
-  explicit DeviceBackend(int index) : device_(index), scratch_(device_), tables_(device_), library_(device_) {
+  DeviceBackend(int index, const BackendOptions& options)
+      : device_(index), scratch_(device_), tables_(device_), library_(device_) {
+    CHECK_MSG(options.decode_segments >= 0 && options.decode_segments <= kMaxDecodeSegments,
+              "decode_segments: got {}, need 0 to {}", options.decode_segments, kMaxDecodeSegments);
+    context_.decode_segments = options.decode_segments;
     if (profiling_) device_.start_profile();
   }
   ~DeviceBackend() override {
@@ -116,6 +120,8 @@ std::vector<KernelTime> finish_profile(Backend& backend) {
   return static_cast<DeviceBackend&>(backend).device().finish_profile();
 }
 
-std::unique_ptr<Backend> make_backend(int index) { return std::make_unique<DeviceBackend>(index); }
+std::unique_ptr<Backend> make_backend(int index, const BackendOptions& options) {
+  return std::make_unique<DeviceBackend>(index, options);
+}
 
 }  // namespace longspan::ops::device

@@ -14,9 +14,16 @@ const char* vendor_name();
 // Of that card, or what the emulator allows itself. Throws as make_backend().
 size_t free_memory_bytes(int index);
 
+struct BackendOptions {
+  // Parts that the attention of one decoding sequence is cut into, at most, 1 .. kMaxDecodeSegments; 0: as
+  // many as fill the card. Another number is another order of summation.
+  int decode_segments = 0;
+};
+inline constexpr int kMaxDecodeSegments = 256;
+
 // Throws kEnvironment when there is no such device. index: of the card; the emulator's 0 has waves of 32
 // lanes, its 1 of 64.
-std::unique_ptr<Backend> make_backend(int index);
+std::unique_ptr<Backend> make_backend(int index, const BackendOptions& options = {});
 
 // Times every kernel of a backend of make_backend() from here on, in eager execution; a few microseconds
 // each.

@@ -3,18 +3,20 @@
 
 #include <algorithm>
 
+#include "ops/device/backend.h"
 #include "ops/device/launch.h"
 
 namespace longspan::ops::device {
 
-constexpr int kSegmentUnit = 64;     // tokens: segments are multiples of it
-constexpr int kSegmentBlocks = 256;  // of one long sequence, about two a multiprocessor of the largest cards
+constexpr int kSegmentUnit = 64;  // tokens: segments are multiples of it
+constexpr int kSegmentBlocks =
+    kMaxDecodeSegments;  // of one long sequence, about two a multiprocessor of the largest cards
 
 // blocks: KV heads times parts of their query heads. Both are functions of the model and of a sequence's own
 // length, never of the batch.
 HOST_DEVICE_FN int segment_limit(int blocks) { return blocks < kSegmentBlocks ? kSegmentBlocks / blocks : 1; }
-HOST_DEVICE_FN int segment_tokens(int seq_len, int blocks) {
-  const int all = kSegmentUnit * segment_limit(blocks);
+HOST_DEVICE_FN int segment_tokens(int seq_len, int max_segments) {
+  const int all = kSegmentUnit * max_segments;
   return kSegmentUnit * ((seq_len + all - 1) / all);
 }
 
@@ -25,6 +27,7 @@ struct Partials {
   Global<float> norms;  // [num_seqs, num_q_heads, num_segments, 2]: maximum, weight
   int num_q_heads;
   int num_segments;  // room for
+  int max_segments;  // of one sequence, however long
   int head_dim;
 
   DEVICE_FN int64_t row(int seq, int head, int segment) const {

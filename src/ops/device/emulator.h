@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "ops/device/grid.h"
 
 #define DEVICE_FN inline
@@ -154,6 +155,16 @@ inline uint32_t floats_to_bfloats(float low, float high) {
   return float_to_bfloat(low) | static_cast<uint32_t>(float_to_bfloat(high)) << 16;
 }
 
+inline uint32_t e4m3_pair_to_halves(uint16_t codes) {
+  uint32_t halves = 0;
+  for (int i = 0; i < 2; ++i) {
+    f8e4m3 code;
+    code.bits = static_cast<uint8_t>(codes >> 8 * i);
+    halves |= static_cast<uint32_t>(float_to_half(static_cast<float>(code))) << 16 * i;
+  }
+  return halves;
+}
+
 inline int thread_idx() { return emulator::current_lane().thread; }
 inline Grid block_idx() { return emulator::current_lane().block; }
 inline Grid grid_size() { return emulator::current_grid(); }
@@ -220,6 +231,10 @@ template <class T>
 void store_shared(void* address, T value) {
   if (emulator::may_access_shared(address, sizeof(T), /*write=*/true))
     std::memcpy(address, static_cast<const void*>(&value), sizeof(T));
+}
+
+inline void add_global(int64_t* address, int64_t value) {
+  if (emulator::may_access_global(address, sizeof(int64_t), /*write=*/true)) *address += value;
 }
 
 namespace api {

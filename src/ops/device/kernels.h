@@ -35,6 +35,7 @@ struct Context {
   Scratch& scratch;
   Scratch& tables;  // small arrays from the host
   GemmLibrary& library;
+  int decode_segments = 0;  // parts of one decode attention, at most; 0: by the number of heads
 };
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,

@@ -30,6 +30,14 @@ DEVICE_FN uint32_t pack_pair<bf16_t>(float low, float high) {
   return floats_to_bfloats(low, high);
 }
 
+// Two codes times scale as two T, the first in the low half.
+template <class T>
+DEVICE_FN uint32_t expand_pair(uint32_t codes, float scale) {
+  const uint32_t halves = e4m3_pair_to_halves(static_cast<uint16_t>(codes));
+  return pack_pair<T>(half_to_float(static_cast<uint16_t>(halves)) * scale,
+                      half_to_float(static_cast<uint16_t>(halves >> 16)) * scale);
+}
+
 // c += a b
 template <class T>
 DEVICE_FN void multiply_add(FragmentC& c, const FragmentA& a, const FragmentB& b);

@@ -6,34 +6,42 @@
 
 namespace longspan::ops::device {
 
-template <class T>
+// E: the element of the cache, T or e4m3_t.
+template <class E>
 struct PagedKv {
-  Global<T> data;       // [num_pages] of [2, page_tokens, num_kv_heads, head_dim]
+  Global<E> data;       // [num_pages] of [2, page_tokens, num_kv_heads, head_dim]
   int64_t page_stride;  // elements
   int page_tokens;
   int num_kv_heads;
   int head_dim;
-  bool words;  // rows may be read in 16-byte words
+  bool words;                 // rows may be read in 16-byte words
+  Global<float> scales;       // of codes: [2, num_kv_heads], or empty
+  Global<int64_t> saturated;  // [1], or empty
 
   // One token's K (plane 0) or V (plane 1) of one head.
-  DEVICE_FN Global<T> row(int page, int plane, int offset, int head) const {
+  DEVICE_FN Global<E> row(int page, int plane, int offset, int head) const {
     const int64_t token = static_cast<int64_t>(plane) * page_tokens + offset;
     return data + (page * page_stride + (token * num_kv_heads + head) * head_dim);
   }
+  DEVICE_FN float scale(int plane, int head) const {
+    return scales.empty() ? 1.0f : scales.get(plane * num_kv_heads + head);
+  }
 };
 
-template <class T>
-PagedKv<T> paged_kv(const KvCache& kv) {
-  const auto size = static_cast<Index>(sizeof(T));
+template <class E>
+PagedKv<E> paged_kv(const KvCache& kv) {
+  const auto size = static_cast<Index>(sizeof(E));
   CHECK_MSG(kv.page_stride_bytes % size == 0, "kv page of {} bytes, elements of {}", kv.page_stride_bytes,
             size);
-  return {.data = {static_cast<T*>(kv.data)},
+  return {.data = {static_cast<E*>(kv.data)},
           .page_stride = kv.page_stride_bytes / size,
           .page_tokens = static_cast<int>(kv.page_tokens),
           .num_kv_heads = static_cast<int>(kv.num_kv_heads),
           .head_dim = static_cast<int>(kv.head_dim),
           .words = reinterpret_cast<uintptr_t>(kv.data) % 16 == 0 && kv.page_stride_bytes % 16 == 0 &&
-                   kv.head_dim * size % 16 == 0};
+                   kv.head_dim * size % 16 == 0,
+          .scales = global<float>(kv.scales),
+          .saturated = global<int64_t>(kv.saturated)};
 }
 
 // Where a sequence's rows lie, and how much it had before this step.

@@ -29,9 +29,26 @@ struct RopeAnglesKernel {
   }
 };
 
+// A head's place in the cache or in q_out: T as it is, or codes of rnd(value) / scale.
+template <class T, class E>
+struct HeadWriter {
+  Global<E> to;
+  float scale = 1.0f;
+  int num_saturated = 0;  // of this lane
+
+  DEVICE_FN void put(int d, float value) {
+    if constexpr (sizeof(E) == 1) {
+      value = rounded<T>(value) / scale;
+      num_saturated += fabsf(value) > 448.0f ? 1 : 0;
+    }
+    to.set(d, value);
+  }
+};
+
 // Wave: one head of one token. Heads 0 .. num_q_heads - 1 are q's; the rest are k's, whose wave moves v too.
 // In place: a lane writes only elements that it alone reads after the norm's sum.
-template <int kWave, class T>
+// E: the element of the cache.
+template <int kWave, class T, class E>
 struct QkRopeKernel {
   static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 128;
@@ -40,7 +57,7 @@ struct QkRopeKernel {
   Global<float> q_norm, k_norm;  // [head_dim] or empty
   Matrix<float> cos_sin;         // [num_tokens, 2 half]
   Global<int32_t> slots;         // [num_tokens]
-  PagedKv<T> kv;
+  PagedKv<E> kv;
   int num_q_heads;
   int half;
   float eps;
@@ -52,19 +69,29 @@ struct QkRopeKernel {
     const int64_t token = block_idx().x;
     const int head = block_idx().y * kHeadsPerBlock + Wave<kWave>::index();
     if (head >= num_q_heads + kv.num_kv_heads) return;
-    if (head < num_q_heads) return rotate(q.row(token, head), q_norm, token, q_out.row(token, head));
+    if (head < num_q_heads) {
+      HeadWriter<T, T> to{q_out.row(token, head)};
+      return rotate(q.row(token, head), q_norm, token, to);
+    }
     const int slot = slots.get(token);
     if (slot < 0) return;
     const int kv_head = head - num_q_heads;
     const int page = slot / kv.page_tokens;
     const int offset = slot % kv.page_tokens;
-    rotate(k.row(token, kv_head), k_norm, token, kv.row(page, 0, offset, kv_head));
+    HeadWriter<T, E> to_k{kv.row(page, 0, offset, kv_head), kv.scale(0, kv_head)};
+    rotate(k.row(token, kv_head), k_norm, token, to_k);
     const Global<T> from = v.row(token, kv_head);
-    const Global<T> to = kv.row(page, 1, offset, kv_head);
-    for (int d = Wave<kWave>::lane(); d < kv.head_dim; d += kWave) to.put(d, from.get(d));
+    HeadWriter<T, E> to_v{kv.row(page, 1, offset, kv_head), kv.scale(1, kv_head)};
+    for (int d = Wave<kWave>::lane(); d < kv.head_dim; d += kWave) to_v.put(d, from.at(d));
+    if constexpr (sizeof(E) == 1) {
+      const float count = Wave<kWave>::sum(static_cast<float>(to_k.num_saturated + to_v.num_saturated));
+      if (Wave<kWave>::lane() == 0 && count > 0.0f && !kv.saturated.empty())
+        add_global(kv.saturated.data, static_cast<int64_t>(count));
+    }
   }
 
-  DEVICE_FN void rotate(Global<T> x, Global<float> norm, int64_t token, Global<T> to) const {
+  template <class Writer>
+  DEVICE_FN void rotate(Global<T> x, Global<float> norm, int64_t token, Writer& to) const {
     const int head_dim = kv.head_dim;
     float scale = 1.0f;
     if (!norm.empty()) {
@@ -78,11 +105,11 @@ struct QkRopeKernel {
       const float high = normed(x.at(j + half), norm, j + half, scale);
       const float cosine = angles.get(j);
       const float sine = angles.get(half + j);
-      to.set(j, low * cosine - high * sine);
-      to.set(j + half, high * cosine + low * sine);
+      to.put(j, low * cosine - high * sine);
+      to.put(j + half, high * cosine + low * sine);
     }
     for (int d = 2 * half + Wave<kWave>::lane(); d < head_dim; d += kWave)
-      to.set(d, normed(x.at(d), norm, d, scale));
+      to.put(d, normed(x.at(d), norm, d, scale));
   }
 
   DEVICE_FN float normed(float value, Global<float> norm, int d, float scale) const {
@@ -102,28 +129,40 @@ void rope_angles(const Context& context, const RopeAngles& args) {
                           .half = static_cast<int>(args.inv_freq.dim(0))});
 }
 
+namespace {
+
+template <int kWave, class T, class E>
+void write_heads(const Context& context, const QkRopeWrite& args) {
+  using Kernel = QkRopeKernel<kWave, T, E>;
+  const Index num_heads = args.q.dim(1) + args.k.dim(1);
+  launch(context.device,
+         {.name = "qk_rope_write",
+          .grid = {static_cast<int>(args.q.dim(0)), ceil_div(num_heads, Kernel::kHeadsPerBlock)},
+          .bytes = 2.0 * static_cast<double>(args.q.size_bytes() + 2 * args.k.size_bytes())},
+         Kernel{.q = heads<T>(args.q),
+                .k = heads<T>(args.k),
+                .v = heads<T>(args.v),
+                .q_out = heads<T>(args.q_out),
+                .q_norm = global<float>(args.q_norm),
+                .k_norm = global<float>(args.k_norm),
+                .cos_sin = matrix<float>(args.cos_sin),
+                .slots = global<int32_t>(args.slots),
+                .kv = paged_kv<E>(args.kv),
+                .num_q_heads = static_cast<int>(args.q.dim(1)),
+                .half = static_cast<int>(args.cos_sin.dim(1) / 2),
+                .eps = args.eps,
+                .round_then_scale = args.norm_kind == NormKind::kRoundThenScale});
+}
+
+}  // namespace
+
 void qk_rope_write(const Context& context, const QkRopeWrite& args) {
   dispatch_element(args.q.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
-      using Kernel = QkRopeKernel<kWave, T>;
-      const Index num_heads = args.q.dim(1) + args.k.dim(1);
-      launch(context.device,
-             {.name = "qk_rope_write",
-              .grid = {static_cast<int>(args.q.dim(0)), ceil_div(num_heads, Kernel::kHeadsPerBlock)},
-              .bytes = 2.0 * static_cast<double>(args.q.size_bytes() + 2 * args.k.size_bytes())},
-             Kernel{.q = heads<T>(args.q),
-                    .k = heads<T>(args.k),
-                    .v = heads<T>(args.v),
-                    .q_out = heads<T>(args.q_out),
-                    .q_norm = global<float>(args.q_norm),
-                    .k_norm = global<float>(args.k_norm),
-                    .cos_sin = matrix<float>(args.cos_sin),
-                    .slots = global<int32_t>(args.slots),
-                    .kv = paged_kv<T>(args.kv),
-                    .num_q_heads = static_cast<int>(args.q.dim(1)),
-                    .half = static_cast<int>(args.cos_sin.dim(1) / 2),
-                    .eps = args.eps,
-                    .round_then_scale = args.norm_kind == NormKind::kRoundThenScale});
+      if (args.kv.dtype == DType::kF8E4M3)
+        write_heads<kWave, T, e4m3_t>(context, args);
+      else
+        write_heads<kWave, T, T>(context, args);
     });
   });
 }

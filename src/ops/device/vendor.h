@@ -11,6 +11,7 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 #else
 #include <hip/hip_fp16.h>
@@ -203,7 +204,17 @@ DEVICE_FN void store_shared(void* address, T value) {
   plain_store(address, value);
 }
 
+// One more, from many threads.
+DEVICE_FN void add_global(int64_t* address, int64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
+}
+
 #if defined(__CUDACC__)
+// Two e4m3 codes as two f16, exactly, the first in the low half: one instruction from sm_89 on.
+DEVICE_FN uint32_t e4m3_pair_to_halves(uint16_t codes) {
+  const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
+  return pair.x | static_cast<uint32_t>(pair.y) << 16;
+}
 // Matrix units and copies that pass by the registers; mma.h and its kernels are not compiled for HIP.
 DEVICE_FN uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));

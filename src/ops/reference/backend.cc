@@ -140,12 +140,11 @@ class ReferenceBackend final : public Backend {
         write_head(rotated(args, args.q, args.q_norm, t, head), Elements(args.q_out), t, head);
       const Index slot = args.slots.as<int32_t>()[t];
       if (slot < 0) continue;
-      const Elements k_page(kv_page(args.kv, slot / args.kv.page_tokens, 0));
-      const Elements v_page(kv_page(args.kv, slot / args.kv.page_tokens, 1));
       for (Index head = 0; head < args.k.dim(1); ++head) {
-        write_head(rotated(args, args.k, args.k_norm, t, head), k_page, slot % args.kv.page_tokens, head);
-        for (Index d = 0; d < args.v.dim(2); ++d)
-          v_page.set(Elements(args.v).at(t, head, d), slot % args.kv.page_tokens, head, d);
+        std::vector<float> v(static_cast<size_t>(args.v.dim(2)));
+        for (size_t d = 0; d < v.size(); ++d) v[d] = Elements(args.v).at(t, head, static_cast<Index>(d));
+        write_cached(args, slot, 0, head, rotated(args, args.k, args.k_norm, t, head));
+        write_cached(args, slot, 1, head, std::move(v));
       }
     }
   }
@@ -157,6 +156,20 @@ class ReferenceBackend final : public Backend {
  private:
   static void write_head(const std::vector<float>& values, const Elements& out, Index i, Index head) {
     for (size_t d = 0; d < values.size(); ++d) out.set(values[d], i, head, static_cast<Index>(d));
+  }
+
+  // K (plane 0) or V (plane 1) of one head into its slot.
+  static void write_cached(const QkRopeWrite& args, Index slot, Index plane, Index head,
+                           std::vector<float> values) {
+    const KvCache& kv = args.kv;
+    if (kv.dtype == DType::kF8E4M3) {
+      const float scale = kv_scale(kv, plane, head);
+      for (float& value : values) {
+        value = rounded(value, args.k.dtype) / scale;
+        if (std::abs(value) > 448.0f && !kv.saturated.empty()) ++*kv.saturated.as<int64_t>();
+      }
+    }
+    write_head(values, Elements(kv_page(kv, slot / kv.page_tokens, plane)), slot % kv.page_tokens, head);
   }
 
   // One head of q or k: norm, then rotation of the first rotary_dim values.

@@ -17,6 +17,8 @@ class Elements {
         return static_cast<const float*>(view_.data)[offset];
       case DType::kBF16:
         return static_cast<float>(static_cast<const bf16*>(view_.data)[offset]);
+      case DType::kF8E4M3:
+        return static_cast<float>(view_.as<f8e4m3>()[offset]);
       default:
         return static_cast<float>(view_.as<f16>()[offset]);
     }
@@ -30,6 +32,9 @@ class Elements {
         return;
       case DType::kBF16:
         static_cast<bf16*>(view_.data)[offset] = bf16(value);
+        return;
+      case DType::kF8E4M3:
+        view_.as<f8e4m3>()[offset] = f8e4m3(value);
         return;
       default:
         view_.as<f16>()[offset] = f16(value);

@@ -148,8 +148,11 @@ class StagedBackend final : public Backend {
   void run(const Args& args, std::initializer_list<TensorView Args::*> views, const Call& call) {
     Stage stage(*device_);
     for (const auto view : views) stage.add(args.*view);
-    if constexpr (requires { args.kv; })
+    if constexpr (requires { args.kv; }) {
       stage.add(args.kv.data, static_cast<size_t>(args.kv.num_pages * args.kv.page_stride_bytes));
+      stage.add(args.kv.scales);
+      stage.add(args.kv.saturated);
+    }
     if constexpr (requires { args.state; })
       stage.add(args.state.data, static_cast<size_t>(args.state.num_pages * args.state.page_stride_bytes));
     if constexpr (requires { args.seqs; }) {
@@ -159,7 +162,11 @@ class StagedBackend final : public Backend {
     stage.upload();
     Args moved = args;
     for (const auto view : views) moved.*view = stage.at(args.*view);
-    if constexpr (requires { args.kv; }) moved.kv.data = stage.at(args.kv.data);
+    if constexpr (requires { args.kv; }) {
+      moved.kv.data = stage.at(args.kv.data);
+      moved.kv.scales = stage.at(args.kv.scales);
+      moved.kv.saturated = stage.at(args.kv.saturated);
+    }
     if constexpr (requires { args.state; }) moved.state.data = stage.at(args.state.data);
     if constexpr (requires { args.seqs; }) moved.seqs = stage.at(args.seqs);
     call(moved);
