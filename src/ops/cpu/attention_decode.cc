@@ -7,10 +7,6 @@
 // fp32 multiply-adds from cache take 55 ns a key at head_dim 256 and 4 heads, 90 ns at 6 (AVX-512, one
 // thread); reading its 1 KB takes 80 ns at 12.5 GB/s.
 #include <hwy/cache_control.h>
-#include <hwy/detect_targets.h>
-// Arrays of vectors need vectors of known size.
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/attention_decode.cc"
