@@ -17,5 +17,6 @@ void add_tokenize(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 
 }  // namespace longspan::cli

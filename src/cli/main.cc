@@ -26,6 +26,7 @@ int run(int argc, char** argv) {
   longspan::cli::add_tokenize(app, exit_code);
   longspan::cli::add_score(app, exit_code);
   longspan::cli::add_quantize(app, exit_code);
+  longspan::cli::add_doctor(app, exit_code);
   longspan::cli::add_bench(app, exit_code);
   try {
     app.parse(argc, argv);
