@@ -44,6 +44,7 @@ std::vector<Page> share(std::span<const Page> pages) {
 PagePool::PagePool(int32_t num_pages, int32_t max_pinned)
     : entries_(static_cast<size_t>(num_pages)), max_pinned_(std::min(max_pinned, num_pages)) {
   free_.reserve(entries_.size());
+  newly_reclaimable_.reserve(entries_.size());
   for (int32_t id = num_pages - 1; id >= 0; --id) free_.push_back(id);
 }
 
@@ -69,8 +70,12 @@ template <class Change>
 void PagePool::update(int32_t id, const Change& change) {
   Entry& entry = entries_[static_cast<size_t>(id)];
   num_reclaimable_ -= entry.is_reclaimable();
+  const bool was_reclaimable = entry.is_reclaimable();
   change(entry);
   num_reclaimable_ += entry.is_reclaimable();
+  if (was_reclaimable || !entry.is_reclaimable() || entry.listed) return;
+  entry.listed = true;
+  newly_reclaimable_.push_back(id);
 }
 
 bool PagePool::pin(int32_t id) {

@@ -65,6 +65,15 @@ class PagePool {
   void drop_index_use(int32_t id);
   bool is_reclaimable(int32_t id) const;  // in use, by the index alone, and not pinned
   int32_t num_reclaimable() const { return num_reclaimable_; }
+  // visit(id) for each page that has become reclaimable since the last call, once; it may be no more.
+  template <class Visit>
+  void take_newly_reclaimable(Visit&& visit) {
+    for (const int32_t id : newly_reclaimable_) {
+      entries_[static_cast<size_t>(id)].listed = false;
+      visit(id);
+    }
+    newly_reclaimable_.clear();
+  }
   int32_t use_count(int32_t id) const { return entries_[static_cast<size_t>(id)].use_count; }
 
   int32_t num_pages() const { return static_cast<int32_t>(entries_.size()); }
@@ -78,17 +87,19 @@ class PagePool {
     int32_t use_count = 0;
     int32_t index_uses = 0;  // of them, those of the prefix index
     bool pinned = false;
+    bool listed = false;  // in newly_reclaimable_
 
     bool is_reclaimable() const { return use_count > 0 && use_count == index_uses && !pinned; }
   };
   void add_use(int32_t id);
   void drop_use(int32_t id);
-  // Applies `change` to the entry and keeps num_reclaimable_ true.
+  // Applies `change` to the entry and keeps what is known of reclaimable pages true.
   template <class Change>
   void update(int32_t id, const Change& change);
 
   std::vector<Entry> entries_;  // [num_pages]
   std::vector<int32_t> free_;   // a stack: the page freed last is the warmest
+  std::vector<int32_t> newly_reclaimable_;
   int32_t max_pinned_ = 0;
   int32_t num_pinned_ = 0;
   int32_t num_reclaimable_ = 0;

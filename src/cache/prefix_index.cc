@@ -1,7 +1,6 @@
 #include "cache/prefix_index.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "core/error.h"
@@ -15,7 +14,11 @@ bool is_evictable(const Page& page) { return page.pool()->is_reclaimable(page.id
 }  // namespace
 
 PrefixIndex::PrefixIndex(const PrefixIndexOptions& options)
-    : options_(options), num_partial_at_(static_cast<size_t>(options.page_tokens), 0) {
+    : options_(options),
+      num_partial_at_(static_cast<size_t>(options.page_tokens), 0),
+      leaves_(options.max_nodes),
+      parents_(options.max_nodes),
+      states_(options.max_nodes) {
   CHECK_MSG(options.page_tokens > 0 && options.max_nodes > 0, "[prefix index] page {}, max_nodes {}",
             options.page_tokens, options.max_nodes);
 }
@@ -34,7 +37,7 @@ PrefixHit PrefixIndex::find(std::string_view salt, std::span<const int32_t> toke
   size_t best_depth = 0;  // nodes of the path that the best boundary needs
   int32_t best_partial = -1;
   while (node >= 0) {
-    const int64_t begin = nodes_[static_cast<size_t>(node)].end;
+    const int64_t begin = node_at(node).end;
     const int64_t end = std::min(begin + page, limit);
     int32_t full_child = -1;
     for (int64_t boundary = begin; boundary < end;) {
@@ -45,7 +48,7 @@ PrefixHit PrefixIndex::find(std::string_view salt, std::span<const int32_t> toke
       const int32_t child = find_child(node, narrow_key(hasher.key()), between(tokens, begin, next));
       if (child < 0) continue;
       if (next == begin + page) full_child = child;
-      if (options_.needs_state && !nodes_[static_cast<size_t>(child)].state) continue;
+      if (options_.needs_state && !node_at(child).state) continue;
       best_partial = next == begin + page ? -1 : child;
       best_depth = path.size() + (next == begin + page ? 1 : 0);
       hit.num_tokens = next;
@@ -76,7 +79,7 @@ int64_t PrefixIndex::next_boundary(int64_t from, int64_t begin, int64_t end) con
 void PrefixIndex::hold(PrefixHit& hit, std::vector<int32_t> path, bool last_is_partial) const {
   hit.miss = PrefixMiss::kNone;
   hit.path = std::move(path);
-  for (const int32_t index : hit.path) hit.pages.push_back(nodes_[static_cast<size_t>(index)].page.share());
+  for (const int32_t index : hit.path) hit.pages.push_back(node_at(index).page.share());
   if (last_is_partial) {
     hit.partial = std::move(hit.pages.back());
     hit.pages.pop_back();
@@ -119,6 +122,7 @@ void PrefixIndex::insert(std::string_view salt, std::span<const int32_t> tokens,
   CHECK_MSG(std::ssize(pages) * page >= num_tokens || num_tokens % page != 0,
             "[prefix index] {} pages for {} tokens", pages.size(), num_tokens);
   if (num_tokens < page && !state) return;  // nothing to keep: no root for it either
+  file_news();                              // now: later it might file a node that is about to be a parent
   TokenHasher hasher(salt);
   int32_t node = find_root(salt);
   if (node < 0) node = add_root(salt);
@@ -132,7 +136,7 @@ void PrefixIndex::insert(std::string_view salt, std::span<const int32_t> tokens,
     const int32_t known = find_child(node, key, segment);
     node = known >= 0 ? known : add_node(node, key, segment, pages[static_cast<size_t>(begin / page)]);
   }
-  if (node >= 0 && state && nodes_[static_cast<size_t>(node)].parent >= 0) set_state(node, std::move(state));
+  if (node >= 0 && state && node_at(node).parent >= 0) set_state(node, std::move(state));
 }
 
 int32_t PrefixIndex::take_slot() {
@@ -141,9 +145,9 @@ int32_t PrefixIndex::take_slot() {
     return static_cast<int32_t>(nodes_.size() - 1);
   }
   if (free_.empty()) {
-    const auto leaf = oldest_leaf();
-    if (leaf == page_order_.end()) return -1;  // all in use: what is new is not remembered
-    remove_node(*leaf);
+    const int32_t leaf = oldest_page(leaves_);
+    if (leaf < 0) return -1;  // all in use: what is new is not remembered
+    remove_node(leaf);
   }
   const int32_t index = free_.back();
   free_.pop_back();
@@ -153,7 +157,7 @@ int32_t PrefixIndex::take_slot() {
 int32_t PrefixIndex::add_root(std::string_view salt) {
   const int32_t index = take_slot();
   if (index < 0) return -1;
-  Node& root = nodes_[static_cast<size_t>(index)];
+  Node& root = node_at(index);
   root = Node{};
   root.salt = salt;
   roots_.emplace(root.salt, index);
@@ -162,41 +166,144 @@ int32_t PrefixIndex::add_root(std::string_view salt) {
 
 int32_t PrefixIndex::add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens,
                               const Page& page) {
-  ++nodes_[static_cast<size_t>(parent)].num_children;  // first, so that the parent is not who makes room
+  leaves_.erase(parent);  // so that the parent is not who makes room
   const int32_t index = take_slot();
   if (index < 0) {
-    drop_child(parent);
+    drop_empty_root(parent);
+    if (node_at(parent).page) file_page(parent);
     return -1;
   }
-  Node& node = nodes_[static_cast<size_t>(index)];
+  Node& node = node_at(index);
   node = Node{};
-  node.parent = parent;
   node.key = key;
-  node.end = nodes_[static_cast<size_t>(parent)].end + std::ssize(tokens);
+  node.end = node_at(parent).end + std::ssize(tokens);
   node.tokens.assign(tokens.begin(), tokens.end());
   node.page = page.share();
-  if (kv_pool_ == nullptr) kv_pool_ = page.pool();
-  CHECK_MSG(page.pool() == kv_pool_, "[prefix index] pages of two pools");
-  page.pool()->add_index_use(page.id());
-  node.order = page_order_.insert(page_order_.end(), index);
   node.used_at = ++clock_;
+  add_child(parent, index);
+  link_page(index);
   if (std::ssize(tokens) < options_.page_tokens) ++num_partial_at_[tokens.size()];
   by_key_.emplace(key, index);
   ++stats_.num_nodes;
   return index;
 }
 
+void PrefixIndex::add_child(int32_t parent, int32_t child) {
+  Node& node = node_at(child);
+  node.parent = parent;
+  node.next_sibling = node_at(parent).first_child;
+  if (node.next_sibling >= 0) node_at(node.next_sibling).prev_sibling = child;
+  node_at(parent).first_child = child;
+  if (node_at(parent).page) file_page(parent);  // it is no leaf any more
+}
+
+void PrefixIndex::drop_child(int32_t parent, int32_t child) {
+  const Node& node = node_at(child);
+  if (node.next_sibling >= 0) node_at(node.next_sibling).prev_sibling = node.prev_sibling;
+  (node.prev_sibling >= 0 ? node_at(node.prev_sibling).next_sibling : node_at(parent).first_child) =
+      node.next_sibling;
+  drop_empty_root(parent);
+  if (node_at(parent).page) file_page(parent);  // it may be a leaf now
+}
+
+void PrefixIndex::drop_empty_root(int32_t index) {
+  Node& node = node_at(index);
+  if (node.first_child >= 0 || node.parent >= 0) return;
+  roots_.erase(node.salt);  // a salt that nothing is known of any more
+  node = Node{};
+  free_.push_back(index);
+}
+
+// ---- Which node has which page.
+
+void PrefixIndex::link_page(int32_t index) {
+  Node& node = node_at(index);
+  PagePool* pool = node.page.pool();
+  if (kv_pool_ == nullptr) {
+    kv_pool_ = pool;
+    node_of_page_.assign(static_cast<size_t>(pool->num_pages()), -1);
+  }
+  CHECK_MSG(pool == kv_pool_, "[prefix index] pages of two pools");
+  int32_t& head = node_of_page_[static_cast<size_t>(node.page.id())];
+  node.next_of_page = std::exchange(head, index);
+  pool->add_index_use(node.page.id());
+}
+
+void PrefixIndex::unlink_page(int32_t index) {
+  const Node& node = node_at(index);
+  int32_t* at = &node_of_page_[static_cast<size_t>(node.page.id())];
+  while (*at != index) at = &node_at(*at).next_of_page;  // two or three at most
+  *at = node.next_of_page;
+  kv_pool_->drop_index_use(node.page.id());
+}
+
 void PrefixIndex::set_state(int32_t index, StateSlot state) {
-  Node& node = nodes_[static_cast<size_t>(index)];
+  Node& node = node_at(index);
   if (node.state) return;
   node.state = std::move(state);
-  for (const Page& page : node.state.pages) page.pool()->add_index_use(page.id());
-  node.state_order = state_order_.insert(state_order_.end(), index);
   node.state_used_at = ++clock_;
+  for (const Page& page : node.state.pages) {
+    if (state_pool_ == nullptr) {
+      state_pool_ = page.pool();
+      node_of_state_.assign(static_cast<size_t>(state_pool_->num_pages()), -1);
+    }
+    CHECK_MSG(page.pool() == state_pool_, "[prefix index] states of two pools");
+    node_of_state_[static_cast<size_t>(page.id())] = index;
+    state_pool_->add_index_use(page.id());
+  }
   ++stats_.num_states;
 }
 
+void PrefixIndex::drop_state(int32_t index) {
+  Node& node = node_at(index);
+  if (!node.state) return;
+  states_.erase(index);
+  for (const Page& page : node.state.pages) {
+    node_of_state_[static_cast<size_t>(page.id())] = -1;
+    state_pool_->drop_index_use(page.id());
+  }
+  node.state = {};
+  --stats_.num_states;
+}
+
 // ---- Eviction.
+
+void PrefixIndex::file_page(int32_t index) {
+  const Node& node = node_at(index);
+  AgeOrder& own = node.first_child < 0 ? leaves_ : parents_;
+  (node.first_child < 0 ? parents_ : leaves_).erase(index);
+  if (is_evictable(node.page)) own.put(index, node.used_at);
+}
+
+void PrefixIndex::file_state(int32_t index) {
+  const Node& node = node_at(index);
+  if (std::ranges::all_of(node.state.pages, is_evictable)) states_.put(index, node.state_used_at);
+}
+
+void PrefixIndex::file_news() {
+  const auto file = [this](const PagePool* pool, int32_t id) {
+    const auto at = static_cast<size_t>(id);
+    if (pool == kv_pool_)
+      for (int32_t index = node_of_page_[at]; index >= 0; index = node_at(index).next_of_page)
+        file_page(index);
+    if (pool == state_pool_ && node_of_state_[at] >= 0) file_state(node_of_state_[at]);
+  };
+  for (PagePool* pool : {kv_pool_, state_pool_})
+    if (pool != nullptr) pool->take_newly_reclaimable([&](int32_t id) { file(pool, id); });
+}
+
+// What is in use again is filed anew when it comes back.
+int32_t PrefixIndex::oldest_page(AgeOrder& order) {
+  while (!order.empty() && !is_evictable(node_at(order.oldest()).page)) order.erase(order.oldest());
+  return order.oldest();
+}
+
+int32_t PrefixIndex::oldest_state(const PagePool& pool) {
+  if (&pool != state_pool_) return -1;
+  while (!states_.empty() && !std::ranges::all_of(node_at(states_.oldest()).state.pages, is_evictable))
+    states_.erase(states_.oldest());
+  return states_.oldest();
+}
 
 bool PrefixIndex::evict(const PagePool& pool) {
   const int32_t before = pool.num_free();
@@ -205,114 +312,68 @@ bool PrefixIndex::evict(const PagePool& pool) {
   return false;
 }
 
-std::list<int32_t>::iterator PrefixIndex::oldest_leaf() {
-  return std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
-    const Node& node = nodes_[static_cast<size_t>(index)];
-    return node.num_children == 0 && is_evictable(node.page);
-  });
-}
-
-std::list<int32_t>::iterator PrefixIndex::oldest_state(const PagePool& pool) {
-  return std::find_if(state_order_.begin(), state_order_.end(), [&](int32_t index) {
-    const std::vector<Page>& pages = nodes_[static_cast<size_t>(index)].state.pages;
-    return pages.front().pool() == &pool && std::ranges::all_of(pages, is_evictable);
-  });
-}
-
 bool PrefixIndex::evict_state(const PagePool& pool) {
   const int32_t before = pool.num_free();
   while (pool.num_free() == before) {
-    const auto state = oldest_state(pool);
-    if (state == state_order_.end()) return false;
-    forget_state(*state);
+    file_news();
+    const int32_t state = oldest_state(pool);
+    if (state < 0) return false;
+    forget_state(state);
   }
   return true;
 }
 
 // A partly filled page is of no use without its state.
 void PrefixIndex::forget_state(int32_t index) {
-  const bool is_partial = std::ssize(nodes_[static_cast<size_t>(index)].tokens) < options_.page_tokens;
+  const bool is_partial = std::ssize(node_at(index).tokens) < options_.page_tokens;
   is_partial ? remove_node(index) : drop_state(index);
   ++stats_.num_evicted_states;
 }
 
 bool PrefixIndex::evict_one(const PagePool& pool) {
-  const auto state = oldest_state(pool);
-  auto oldest = &pool == kv_pool_ ? oldest_leaf() : page_order_.end();
-  const bool has_state = state != state_order_.end();
+  file_news();
+  const int32_t state = oldest_state(pool);
+  int32_t page = &pool == kv_pool_ ? oldest_page(leaves_) : -1;
   // No leaf, but perhaps a parent of pages that sequences use: they keep theirs, the index forgets them all.
-  if (oldest == page_order_.end() && !has_state && &pool == kv_pool_)
-    oldest = std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
-      return is_evictable(nodes_[static_cast<size_t>(index)].page);
-    });
-  const bool has_page = oldest != page_order_.end();
-  if (!has_state && !has_page) return false;
-  if (has_state && (!has_page || nodes_[static_cast<size_t>(*state)].state_used_at <
-                                     nodes_[static_cast<size_t>(*oldest)].used_at)) {
-    forget_state(*state);
+  if (page < 0 && state < 0 && &pool == kv_pool_) page = oldest_page(parents_);
+  if (state < 0 && page < 0) return false;
+  if (state >= 0 && (page < 0 || node_at(state).state_used_at < node_at(page).used_at)) {
+    forget_state(state);
   } else {
-    remove_subtree(*oldest);
+    remove_subtree(page);
     ++stats_.num_evicted_pages;
   }
   return true;
 }
 
-void PrefixIndex::drop_state(int32_t index) {
-  Node& node = nodes_[static_cast<size_t>(index)];
-  if (!node.state) return;
-  state_order_.erase(node.state_order);
-  for (const Page& page : node.state.pages) page.pool()->drop_index_use(page.id());
-  node.state = {};
-  --stats_.num_states;
-}
-
 void PrefixIndex::remove_node(int32_t index) {
-  Node& node = nodes_[static_cast<size_t>(index)];
-  CHECK_MSG(node.num_children == 0, "[prefix index] node with {} children removed", node.num_children);
+  Node& node = node_at(index);
+  CHECK_MSG(node.first_child < 0, "[prefix index] a node with children removed");
   drop_state(index);
-  page_order_.erase(node.order);
-  node.page.pool()->drop_index_use(node.page.id());
+  leaves_.erase(index);
+  parents_.erase(index);
+  unlink_page(index);
   if (std::ssize(node.tokens) < options_.page_tokens) --num_partial_at_[node.tokens.size()];
   const auto [first, last] = by_key_.equal_range(node.key);
   by_key_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == index; }));
   --stats_.num_nodes;
-  const int32_t parent = node.parent;
+  drop_child(node.parent, index);
   node = Node{};
   free_.push_back(index);
-
-  drop_child(parent);
-}
-
-void PrefixIndex::drop_child(int32_t parent) {
-  Node& node = nodes_[static_cast<size_t>(parent)];
-  if (--node.num_children > 0 || node.parent >= 0) return;
-  roots_.erase(node.salt);  // a salt that nothing is known of any more
-  node = Node{};
-  free_.push_back(parent);
 }
 
 void PrefixIndex::remove_subtree(int32_t top) {
-  std::vector<int32_t> doomed;
-  if (nodes_[static_cast<size_t>(top)].num_children > 0) {
-    for (const int32_t index : page_order_) {
-      int32_t above = nodes_[static_cast<size_t>(index)].parent;
-      while (above >= 0 && above != top) above = nodes_[static_cast<size_t>(above)].parent;
-      if (above == top) doomed.push_back(index);
-    }
-    std::ranges::sort(doomed, std::greater<>(),
-                      [&](int32_t index) { return nodes_[static_cast<size_t>(index)].end; });
+  for (int32_t index = top;;) {
+    while (node_at(index).first_child >= 0) index = node_at(index).first_child;
+    const int32_t parent = node_at(index).parent;
+    remove_node(index);
+    if (index == top) return;
+    index = parent;
   }
-  for (const int32_t index : doomed) remove_node(index);
-  remove_node(top);
 }
 
 void PrefixIndex::clear() {
-  while (!page_order_.empty()) {
-    const auto leaf = std::find_if(page_order_.begin(), page_order_.end(), [&](int32_t index) {
-      return nodes_[static_cast<size_t>(index)].num_children == 0;
-    });
-    remove_node(*leaf);
-  }
+  while (!roots_.empty()) remove_subtree(node_at(roots_.begin()->second).first_child);
 }
 
 // ---- Pins.
@@ -367,16 +428,17 @@ int32_t PrefixIndex::find_child(int32_t parent, PrefixKey key, std::span<const i
 }
 
 void PrefixIndex::touch(int32_t index) {
-  Node& node = nodes_[static_cast<size_t>(index)];
-  page_order_.splice(page_order_.end(), page_order_, node.order);
+  Node& node = node_at(index);
   node.used_at = ++clock_;
+  for (AgeOrder* order : {&leaves_, &parents_})
+    if (order->contains(index)) order->put(index, node.used_at);
 }
 
 void PrefixIndex::touch_state(int32_t index) {
-  Node& node = nodes_[static_cast<size_t>(index)];
+  Node& node = node_at(index);
   if (!node.state) return;
-  state_order_.splice(state_order_.end(), state_order_, node.state_order);
   node.state_used_at = ++clock_;
+  if (states_.contains(index)) states_.put(index, node.state_used_at);
 }
 
 }  // namespace longspan::cache

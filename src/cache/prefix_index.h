@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/age_order.h"
 #include "cache/page_pool.h"
 #include "cache/state_slot.h"
 #include "cache/token_hash.h"
@@ -87,16 +87,17 @@ class PrefixIndex {
 
  private:
   struct Node {
-    int32_t parent = -1;  // -1: a root, one for each salt
-    int32_t num_children = 0;
+    int32_t parent = -1;       // -1: a root, one for each salt
+    int32_t first_child = -1;  // of a list in which each has the next and the one before
+    int32_t next_sibling = -1;
+    int32_t prev_sibling = -1;
+    int32_t next_of_page = -1;  // another node with the same page
     PrefixKey key;
     int64_t end = 0;              // tokens from the start of the prompt to the end of this node
     std::vector<int32_t> tokens;  // those after the parent's: page_tokens of them, or fewer in a partial node
     std::string salt;             // roots only
     Page page;
     StateSlot state;
-    std::list<int32_t>::iterator order;        // in page_order_
-    std::list<int32_t>::iterator state_order;  // in state_order_, while there is a state
     uint64_t used_at = 0;
     uint64_t state_used_at = 0;
   };
@@ -110,18 +111,27 @@ class PrefixIndex {
   int32_t find_child(int32_t parent, PrefixKey key, std::span<const int32_t> tokens) const;
   int64_t next_boundary(int64_t from, int64_t begin, int64_t end) const;
   void hold(PrefixHit& hit, std::vector<int32_t> path, bool last_is_partial) const;
+  Node& node_at(int32_t index) { return nodes_[static_cast<size_t>(index)]; }
+  const Node& node_at(int32_t index) const { return nodes_[static_cast<size_t>(index)]; }
   int32_t take_slot();  // -1 when max_nodes are in use by sequences
   int32_t add_root(std::string_view salt);
   int32_t add_node(int32_t parent, PrefixKey key, std::span<const int32_t> tokens, const Page& page);
   void remove_node(int32_t index);
   void remove_subtree(int32_t top);
-  void drop_child(int32_t parent);
+  void add_child(int32_t parent, int32_t child);
+  void drop_child(int32_t parent, int32_t child);
+  void drop_empty_root(int32_t index);
+  void link_page(int32_t index);
+  void unlink_page(int32_t index);
   void set_state(int32_t index, StateSlot state);
   void drop_state(int32_t index);
   void touch(int32_t index);
   void touch_state(int32_t index);
-  std::list<int32_t>::iterator oldest_leaf();                       // that is evictable
-  std::list<int32_t>::iterator oldest_state(const PagePool& pool);  // likewise
+  void file_page(int32_t index);               // among the leaves or the parents that can go, where it can
+  void file_state(int32_t index);              // among the states that can go, likewise
+  void file_news();                            // what sequences gave back since the last look
+  int32_t oldest_page(AgeOrder& order);        // that is evictable; -1: none
+  int32_t oldest_state(const PagePool& pool);  // likewise
   bool evict_one(const PagePool& pool);
   void forget_state(int32_t index);
 
@@ -131,9 +141,15 @@ class PrefixIndex {
   std::unordered_multimap<PrefixKey, int32_t, KeyHash> by_key_;
   std::map<std::string, int32_t, std::less<>> roots_;  // by salt
   std::vector<int32_t> num_partial_at_;  // [page_tokens]: partial nodes that end at this offset of their page
-  std::list<int32_t> page_order_;        // least recently used first
-  std::list<int32_t> state_order_;
-  const PagePool* kv_pool_ = nullptr;  // of every node's page; known from the first one on
+  // Nodes by their last use. Every page and state that only the index uses is in one of them; some that are
+  // in use again are still there, and leave when they come first.
+  AgeOrder leaves_;
+  AgeOrder parents_;
+  AgeOrder states_;
+  PagePool* kv_pool_ = nullptr;         // of every node's page; known from the first one on
+  PagePool* state_pool_ = nullptr;      // of every state's pages
+  std::vector<int32_t> node_of_page_;   // [kv pages] the first node with the page; -1: none
+  std::vector<int32_t> node_of_state_;  // [state pages] the node whose state has the page; -1: none
   uint64_t clock_ = 0;
   PrefixStats stats_;
 };
