@@ -9,6 +9,9 @@ FULL = bool(os.environ.get("LONGSPAN_FULL"))
 _started = []
 
 
+SOAK_SECONDS = 60 * float(os.environ.get("LONGSPAN_SOAK_MINUTES", 10 if FULL else 5 / 60))
+
+
 def often(normally, in_full):
     """How often a case repeats."""
     return in_full if FULL else normally
