@@ -13,6 +13,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   add_bench_input_prep(*bench, exit_code);
   add_bench_serve(*bench, exit_code);
+  add_bench_compare(*bench, exit_code);
+  add_bench_report(*bench, exit_code);
 }
 
 }  // namespace longspan::cli

@@ -11,5 +11,7 @@ constexpr int kCheckFailed = 1;  // exit code: what was measured is wrong or voi
 
 void add_bench_input_prep(CLI::App& bench, int& exit_code);
 void add_bench_serve(CLI::App& bench, int& exit_code);
+void add_bench_compare(CLI::App& bench, int& exit_code);
+void add_bench_report(CLI::App& bench, int& exit_code);
 
 }  // namespace longspan::cli

@@ -85,7 +85,7 @@ void set_endpoint(BenchServeFlags& flags) {
   target.endpoint = ends_in(kChat) ? measure::BenchEndpoint::kChat : measure::BenchEndpoint::kCompletions;
 }
 
-void set_options(BenchServeFlags& flags) {
+void set_bench_options(BenchServeFlags& flags) {
   measure::ServeBenchOptions& options = flags.options;
   options.target.url = measure::bench_url(flags.base_url);
   set_endpoint(flags);
@@ -205,7 +205,7 @@ void print_counters(const Json& counters) {
 
 // ---- the result's file ----
 
-std::string save(const BenchServeFlags& flags, const measure::ServeResult& result, const Json& json) {
+std::string save_result(const BenchServeFlags& flags, const measure::ServeResult& result, const Json& json) {
   std::string name = flags.result_filename;
   if (name.empty()) {
     const std::string& model = flags.options.target.model;
@@ -237,12 +237,12 @@ measure::ServeProgress show_progress() {
 }
 
 int bench_serve(BenchServeFlags flags) {
-  set_options(flags);
+  set_bench_options(flags);
   const Json environment = to_json(measure::read_environment(measure::AskDevices::kNo));
   const measure::ServeResult result = measure::run_serve_bench(flags.options, show_progress());
   const Json json = to_json(flags.options, result, environment);
   const bool saves = flags.save || !flags.result_filename.empty();
-  const std::string path = saves ? save(flags, result, json) : "";
+  const std::string path = saves ? save_result(flags, result, json) : "";
   if (flags.json) {
     std::printf("%s\n", json.dump(2).c_str());
   } else {

@@ -27,10 +27,13 @@ class Progress {
     if (since(shown_) < (terminal_ ? kBarSeconds : kLineSeconds) && !(last && terminal_)) return;
     shown_ = Clock::now();
     const double rate = static_cast<double>(done) / (seconds > 0 ? seconds : 1e-9);
-    const std::string figures =
-        fmt::format("{} of {}{}, {} left", amount(done), amount(total),
-                    unit_ == ProgressUnit::kBytes ? ", " + amount(static_cast<size_t>(rate)) + "/s" : "",
-                    format_seconds(static_cast<double>(total - done) / (rate > 0 ? rate : 1)));
+    const std::string speed =
+        unit_ == ProgressUnit::kBytes ? ", " + amount(static_cast<size_t>(rate)) + "/s" : "";
+    const std::string time = last ? ", took " + format_seconds(seconds)
+                             : done == 0
+                                 ? ""
+                                 : ", " + format_seconds(static_cast<double>(total - done) / rate) + " left";
+    const std::string figures = fmt::format("{} of {}{}{}", amount(done), amount(total), speed, time);
     if (!terminal_) {
       std::fprintf(stderr, "%s: %s\n", what_.c_str(), figures.c_str());
       return;

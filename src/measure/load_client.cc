@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxErrorBytes = 300;
 
-double seconds_since(Clock::time_point start) {
+double elapsed_s(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -46,7 +46,7 @@ AnswerRecord send_one(const LoadTarget& target, const BenchPrompt& prompt, Clock
   try {
     const server::HttpAnswer answer =
         server::http_request(target.url, target.timeouts, query,
-                             [&](std::string_view piece) { timer.on_piece(seconds_since(start), piece); });
+                             [&](std::string_view piece) { timer.on_piece(elapsed_s(start), piece); });
     if (answer.status != 200) error = answer_error(answer);
   } catch (const Error& thrown) {
     error = thrown.what();
@@ -115,6 +115,7 @@ LoadRound run_round(const LoadTarget& target, std::span<const BenchPrompt> promp
   std::atomic<size_t> next{0};
   std::mutex mutex;  // guards num_done and on_answer
   size_t num_done = 0;
+  if (on_answer) on_answer(0, prompts.size());
   const Clock::time_point start = Clock::now();
   const auto stream = [&] {
     for (size_t i = next++; i < prompts.size(); i = next++) {
@@ -128,7 +129,7 @@ LoadRound run_round(const LoadTarget& target, std::span<const BenchPrompt> promp
   std::vector<std::thread> threads;
   for (size_t i = 0; i < num_streams; ++i) threads.emplace_back(stream);
   for (std::thread& thread : threads) thread.join();
-  round.duration_s = seconds_since(start);
+  round.duration_s = elapsed_s(start);
   return round;
 }
 

@@ -51,7 +51,7 @@ nlohmann::ordered_json request_body(const LoadTarget& target, const BenchPrompt&
 std::vector<double> arrival_times(size_t num_requests, double rate, uint64_t seed);
 
 // A request that fails is an answer with an error. Throws kInvalid for more than kMaxStreams at once.
-// `on_answer` is called by one thread at a time.
+// `on_answer` is called by one thread at a time, first with none done.
 LoadRound run_round(const LoadTarget& target, std::span<const BenchPrompt> prompts, const LoadPlan& plan,
                     const std::function<void(size_t done, size_t total)>& on_answer);
 

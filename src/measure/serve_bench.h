@@ -50,7 +50,7 @@ struct ServeResult {
   double score() const;
 };
 
-// `phase` is "warm-up 4K-8K" or "measured 4K-8K"; a progress of prompts being made comes first.
+// `phase` is "warm-up 4K-8K" or "measured 4K-8K".
 using ServeProgress = std::function<void(const std::string& phase, size_t done, size_t total)>;
 
 // Throws what the dataset throws, and kEnvironment when the server cannot be reached.

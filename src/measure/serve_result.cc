@@ -18,7 +18,7 @@ std::string prompt_hash(const std::string& text) {
 }
 
 template <class T>
-Json or_null(const std::optional<T>& value) {
+Json json_or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
@@ -32,7 +32,7 @@ Json request_json(size_t index, const std::string& group, const AnswerRecord& an
           {"prompt_hash", prompt_hash(prompt.text)},
           {"prompt_tokens", num_prompt_tokens(answer, prompt)},
           {"completion_tokens", answer.num_output_tokens()},
-          {"cached_tokens", or_null(answer.cached_tokens)},
+          {"cached_tokens", json_or_null(answer.cached_tokens)},
           {"finish_reason", answer.finish_reason},
           {"start_ms", answer.start_s * 1000},
           {"ttfr_ms", answer.ttfr_s * 1000},
