@@ -216,6 +216,7 @@ void Engine::step() {
   const std::span<const schedule::Finished> finished = scheduler_->complete(sampled_);
   // What a request with NaN logits left in the cache may be as bad.
   if (num_non_finite_ > num_non_finite) forget_prefixes();
+  if (!finished.empty()) look_for_saturation();
   step_started_ns_.store(0);
   update_status();  // before the consumers hear of it: who looks then sees the whole step
   for (const schedule::Finished& one : finished)
@@ -290,7 +291,6 @@ void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs
       logits = model_->to_host(i == 0 ? output.logits
                                       : model_->logits(hidden.rows(i, std::min(kLogitRows, num_logits - i))));
     while (starts[seq_idx + 1] <= rows[i]) ++seq_idx;
-  if (!finished.empty()) look_for_saturation();
     const schedule::PlannedSeq& seq = plan.seqs[seq_idx];
     Live& live = *live_.at(seq.id);
     const TensorView row(logits.rows(slice, 1).data, logits.dtype, {info_.config.vocab_size});
@@ -376,6 +376,15 @@ void Engine::forget_prefixes() {
   if (cache::PrefixIndex* index = scheduler_->memory().index()) index->clear();
 }
 
+// At the end of requests, not at every step: on a device the count must be waited for.
+void Engine::look_for_saturation() {
+  num_kv_saturated_ = storage_->num_saturated();
+  if (num_kv_saturated_ > 0 && !std::exchange(told_saturation_, true))
+    log(LogLevel::kWarn,
+        "K and V: {} elements were larger than fp8_e4m3 holds (448 times the scale) and were stored as that",
+        num_kv_saturated_);
+}
+
 // Who runs and who waits, as of the step that begins; the rest follows at its end.
 void Engine::publish_schedule() {
   const schedule::SchedulerStats schedule = scheduler_->stats();
@@ -398,17 +407,8 @@ void Engine::update_status() {
   status.replays = replay_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;
+  status.num_kv_saturated = num_kv_saturated_;
   status.prefill_tokens_per_second = speed_.prefill_tokens_per_second();
 }
 
 }  // namespace longspan::engine
-// At the end of requests, not at every step: on a device the count must be waited for.
-void Engine::look_for_saturation() {
-  num_kv_saturated_ = storage_->num_saturated();
-  if (num_kv_saturated_ > 0 && !std::exchange(told_saturation_, true))
-    log(LogLevel::kWarn,
-        "K and V: {} elements were larger than fp8_e4m3 holds (448 times the scale) and were stored as that",
-        num_kv_saturated_);
-}
-
-  status.num_kv_saturated = num_kv_saturated_;

@@ -41,8 +41,8 @@ struct EngineStatus {
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
   int64_t num_non_finite = 0;            // requests ended by NaN logits
-  double prefill_tokens_per_second = 0;  // of steps that only prefill, smoothed
   int64_t num_kv_saturated = 0;          // elements of K and V beyond what FP8 holds, by ended requests
+  double prefill_tokens_per_second = 0;  // of steps that only prefill, smoothed
 };
 
 class Engine final {
@@ -100,6 +100,7 @@ class Engine final {
   void finish_all(FinishReason reason, const std::string& error);
   void fail_all(const std::string& error);
   void forget_prefixes();
+  void look_for_saturation();
   void publish_schedule();
   void update_status();
 
@@ -113,7 +114,6 @@ class Engine final {
   std::unique_ptr<InputBatch> batch_;
   std::unique_ptr<InputMirror> mirror_;
   std::unique_ptr<DecodeReplay> replay_;
-  void look_for_saturation();
   std::unique_ptr<Sampler> sampler_;
   std::function<void(Index, const TensorView&)> layer_tap_;
 
@@ -122,6 +122,8 @@ class Engine final {
   std::vector<schedule::Sampled> sampled_;
   StepSpeed speed_;  // learns from the warm-up first: a low guess, soon corrected
   int64_t num_generated_tokens_ = 0;
+  int64_t num_kv_saturated_ = 0;
+  bool told_saturation_ = false;
   int64_t num_non_finite_ = 0;
 
   std::shared_ptr<Inbox> inbox_;  // outlives the engine in the handles of its responses
@@ -131,5 +133,3 @@ class Engine final {
 };
 
 }  // namespace longspan::engine
-  int64_t num_kv_saturated_ = 0;
-  bool told_saturation_ = false;

@@ -68,11 +68,11 @@ void Engine::load_weights(const EngineOptions& options) {
     model::WeightSource source(store, info_.config, options.load_progress);
     model_ = std::make_unique<model::Model>(info_.config, info_.dtype, source, *ops_);
     info_.num_skipped_tensors = source.num_skipped();
-    if (source.num_unused() > 0)
-      log(LogLevel::kWarn, "{} tensors of the language model were not used", source.num_unused());
     if (info_.page_plan.kv_dtype == DType::kF8E4M3)
       log(LogLevel::kInfo, "scales of K and V: {} tensors of the checkpoint, 1 elsewhere",
           source.num_kv_scales());
+    if (source.num_unused() > 0)
+      log(LogLevel::kWarn, "{} tensors of the language model were not used", source.num_unused());
   }
   info_.weight_bytes = model_->weight_bytes();
   info_.load_seconds = std::chrono::duration<double>(Clock::now() - started).count();
@@ -124,10 +124,10 @@ void Engine::warm_up() {
     make_scheduler();
   }
   num_generated_tokens_ = 0;
-  num_non_finite_ = 0;
-  dispatcher_->start_counting();
   num_kv_saturated_ = 0;
   storage_->forget_saturated();
+  num_non_finite_ = 0;
+  dispatcher_->start_counting();
   batch_->start_counting();
   speed_.start_reporting();
   update_status();
