@@ -18,5 +18,6 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
+void add_verify(CLI::App& app, int& exit_code);
 
 }  // namespace longspan::cli
