@@ -262,6 +262,9 @@ void set_device(const io::Config& config, engine::EngineOptions& options) {
   }
   const bool has_index = name.size() == vendor.size() + 2 && name[vendor.size()] == ':' &&
                          name.back() >= '0' && name.back() <= '9';
+  if (vendor == "none")
+    fail(ErrorKind::kInvalid, "{}: got {}, this build has cpu and reference", where(config, "engine.device"),
+         name);
   if (name != vendor && !(name.starts_with(vendor) && has_index))
     fail(ErrorKind::kInvalid, "{}: got {}, this build has cpu, reference, {} and {}:N",
          where(config, "engine.device"), name, vendor, vendor);
