@@ -253,6 +253,7 @@ int bench_serve(BenchServeFlags flags) {
     for (const std::string& note : result.notes) std::printf("note: %s\n", note.c_str());
     if (!path.empty()) std::printf("saved to %s\n", path.c_str());
   }
+  std::fflush(stdout);  // what follows must stand below it
   for (const std::string& why : result.voids) std::fprintf(stderr, "\nVOID: %s\n", why.c_str());
   return result.total.failed > 0 ? kCheckFailed : 0;
 }

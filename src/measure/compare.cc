@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, 5> kPrimary = {"output_throughput", "mean
                                                       "median_us", "ms"};
 constexpr std::array<std::string_view, 4> kHigherIsBetter = {"output_throughput", "total_token_throughput",
                                                              "request_throughput", "prefill_throughput"};
+constexpr std::array<std::string_view, 5> kLatencies = {"_ttft_", "_tpot_", "_itl_", "_e2el_", "_ttfr_"};
 // What both runs must have been asked for.
 constexpr std::array<std::string_view, 8> kLoad = {"endpoint_type",   "num_prompts", "request_rate",
                                                    "max_concurrency", "temperature", "ignore_eos",
@@ -107,14 +108,14 @@ std::optional<double> value_in(const std::vector<MetricGroup>& groups, const Met
   return group->values.at(row.name);
 }
 
-// Throughput first, then latencies by name of the metric: mean, median, percentiles.
-std::pair<int, std::string> metric_order(const std::string& name) {
+// Throughput first, then latencies by metric: mean, median, percentiles.
+std::pair<size_t, std::string> metric_order(const std::string& name) {
   const auto throughput = std::find(kHigherIsBetter.begin(), kHigherIsBetter.end(), name);
   if (throughput != kHigherIsBetter.end())
-    return {static_cast<int>(throughput - kHigherIsBetter.begin()), ""};
-  const size_t cut = name.find('_');
-  return {static_cast<int>(kHigherIsBetter.size()),
-          cut == name.npos ? name : name.substr(cut) + name.substr(0, cut)};
+    return {static_cast<size_t>(throughput - kHigherIsBetter.begin()), ""};
+  size_t metric = 0;
+  while (metric < kLatencies.size() && name.find(kLatencies[metric]) == name.npos) ++metric;
+  return {kHigherIsBetter.size() + metric, name};
 }
 
 void add_rows(const std::vector<MetricGroup>& a, const std::vector<MetricGroup>& b,
@@ -157,6 +158,7 @@ Json load_of(const Json& json) {
     load["dataset"] = json["dataset"];
     load["dataset"].erase("path");               // the prompts' own hashes are compared
     load["dataset"].erase("tokens_counted_by");  // says how, not what
+    load["dataset"].erase("num_warmups");        // in no figure; none at all is void by itself
   }
   return load;
 }

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "measure/compare.h"
+#include "text/utf8.h"
 
 namespace longspan::measure {
 namespace {
@@ -12,6 +13,11 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxShown = 20;  // differences of a kind; JSON has them all
 
 std::string json_quoted(const std::string& text) { return Json(text).dump(); }
+
+std::string cut_value(const std::string& value) {
+  constexpr size_t kMaxValue = 80;  // bytes; JSON has the whole
+  return value.size() <= kMaxValue ? value : text::replace_invalid_utf8(value.substr(0, kMaxValue)) + "...";
+}
 
 std::string output_line(const OutputDifference& difference) {
   const std::string where = fmt::format("request {} ({})", difference.request, difference.bucket);
@@ -60,7 +66,7 @@ std::string to_text(const Comparison& comparison) {
   add_list(text, "OUTPUTS DIFFER", comparison.outputs.differences, output_line);
   add_list(text, "other paths were taken", comparison.counters, as_is);
   add_list(text, "environments differ", comparison.environment, [](const EnvironmentDifference& difference) {
-    return fmt::format("{}: {} against {}", difference.key, difference.a, difference.b);
+    return fmt::format("{}: {} against {}", difference.key, cut_value(difference.a), cut_value(difference.b));
   });
   for (const std::string& remark : comparison.remarks) text += "note: " + remark + "\n";
   add_list(text, "VOID: no ratio above counts", comparison.voids, as_is);

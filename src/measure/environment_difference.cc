@@ -10,8 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Ends of keys that differ between two runs of the same thing.
-constexpr std::array<std::string_view, 12> kChangesByItself = {".pid",
+// Ends of keys that differ between two runs of the same thing, or say again what another key says.
+constexpr std::array<std::string_view, 13> kChangesByItself = {".plan.derivation",
+                                                               ".pid",
                                                                ".started_at",
                                                                ".available_bytes",
                                                                ".swap_used_bytes",
