@@ -223,6 +223,30 @@ class Page(PageCase):
         said.find_element(By.CSS_SELECTOR, "button").click()
         self.assertGreater(len(said.text), 9000)
 
+    def test_a_message_is_edited_and_sent_again(self):
+        self.open_settings(thinking=False, temperature="0", max_tokens="8")
+        for text in ("Hello!", "What is 4 + 5?", "Thank you."):
+            answers = len(self.all(".message.assistant .figures"))
+            self.say(text)
+            self.wait(lambda: len(self.all(".message.assistant .figures")) == answers + 1)
+        self.press(".message.user:nth-of-type(3) .edit")
+        self.assertEqual(self.one("#input").get_attribute("value"), "What is 4 + 5?")
+        self.assertEqual(len(self.all(".message.stale")), 4, "the message, what came behind it")
+        self.one("#keep").click()
+        self.assertEqual(self.all(".message.stale"), [])
+        self.assertEqual(self.one("#input").get_attribute("value"), "")
+        self.press(".message.user:nth-of-type(3) .edit")
+        self.say("What is 2 + 2?")
+        self.wait(lambda: len(self.all(".message.assistant .figures")) == 2)
+        self.assertEqual([box.find_element(By.CSS_SELECTOR, ".text").text for box in self.all(".message.user")],
+                         ["Hello!", "What is 2 + 2?"])
+        answer = self.all(".message.assistant")[-1]
+        answer.find_element(By.CSS_SELECTOR, ".raw summary").click()
+        self.wait(lambda: answer.find_elements(By.CSS_SELECTOR, ".raw pre"))
+        asked = json.loads(answer.find_element(By.CSS_SELECTOR, ".raw pre").text)["messages"]
+        self.assertEqual([message["role"] for message in asked], ["user", "assistant", "user"])
+        self.assertNotIn("4 + 5", json.dumps(asked))
+
     def test_the_panel_shows_what_the_server_does(self):
         self.wait(lambda: self.all("#plan dd"))
         status = self.server.get("/v1/longspan/status", headers={"Authorization": f"Bearer {KEY}"}).json
@@ -269,6 +293,96 @@ class Page(PageCase):
         self.driver.refresh()
         self.assertEqual(self.one("#send").text, "发送")
         self.picture("chinese")
+
+
+class Markdown(PageCase):
+    """The mock engine's answer is always this one."""
+    TEXT = """# Tokyo <img src=x onerror=window.hacked=1>
+
+Some **bold `x`** and `code` <script>window.hacked=1</script>,
+the next line.
+
+- one
+- two
+  - nested
+1. first
+
+> quoted
+
+```html
+<b onclick="x">no tag</b>
+
+last line
+```
+See [docs](javascript:window.hacked=1)."""
+
+    @classmethod
+    def start_server(cls):
+        with Server() as plain:
+            ids = plain.post("/tokenize", {"prompt": cls.TEXT}).json["tokens"]
+        script = {"tokens": ids, "stop_after": len(ids), "tokens_per_second": 100}
+        return Server("--api-key", KEY, binary="longspan_mock", env={"MOCK_ENGINE": json.dumps(script)})
+
+    def test_an_answer_has_its_form_and_nothing_of_it_is_markup(self):
+        self.open_settings(thinking=False)
+        self.say("Hello!")
+        answer = self.wait_for_answer()
+        text = answer.find_element(By.CSS_SELECTOR, ".markdown")
+        inside = lambda selector: [one.text for one in text.find_elements(By.CSS_SELECTOR, selector)]  # noqa: E731
+        self.assertEqual(inside("h3"), ["Tokyo <img src=x onerror=window.hacked=1>"])
+        self.assertEqual(inside("p strong"), ["bold x"])
+        self.assertEqual(inside("p code"), ["x", "code"])
+        self.assertIn("<script>window.hacked=1</script>,\nthe next line.", inside("p")[0])
+        self.assertEqual(inside("ul ul li"), ["nested"])
+        self.assertEqual(inside("ol > li"), ["first"])
+        self.assertEqual(inside("blockquote p"), ["quoted"])
+        self.assertEqual(inside(".code pre"), ['<b onclick="x">no tag</b>\n\nlast line'])
+        self.assertEqual(inside(".code .faint"), ["html"])
+        self.assertEqual(text.find_elements(By.CSS_SELECTOR, "a, img, script, b"), [])
+        self.assertIn("docs (javascript:window.hacked=1)", text.text)
+        self.assertIsNone(self.driver.execute_script("return window.hacked ?? null"))
+        self.picture("markdown")
+        self.driver.execute_cdp_cmd("Browser.grantPermissions",
+                                    {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+        self.press(".code button")
+        self.wait(lambda: self.one(".code button").text == "Copied")
+        self.assertEqual(self.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])"),
+                         '<b onclick="x">no tag</b>\n\nlast line')
+
+    def test_the_form_does_not_depend_on_how_the_text_came(self):
+        shown = self.driver.execute_async_script("""
+            const [text, done] = arguments;
+            import("./page/markdown.js").then(async ({ MarkdownText }) => {
+              const made = [];
+              for (const size of [1, 2, 3, 7, 20, text.length]) {
+                const shown = new MarkdownText(document.createElement("div"), () => {});
+                for (let i = 0; i < text.length; i += size) { shown.add(text.slice(i, i + size)); shown.show(); }
+                made.push(shown.box.innerHTML);
+              }
+              done(made);
+            }, (error) => done([String(error)]));""", self.TEXT)
+        self.assertEqual(len(shown), 6, shown)
+        self.assertEqual(len(set(shown)), 1)
+
+    def test_a_long_answer_stays_smooth(self):
+        took = self.driver.execute_async_script("""
+            const [done] = arguments;
+            import("./page/markdown.js").then(({ MarkdownText }) => {
+              const box = document.body.appendChild(document.createElement("div"));
+              const shown = new MarkdownText(box, () => {});
+              let worst = 0;
+              for (let i = 0; i < 1000; ++i) {
+                shown.add(`Paragraph **${i}** of a long answer, with \`code\`.\n\n- item\n- item\n\n`);
+                const start = performance.now();
+                shown.show();
+                worst = Math.max(worst, performance.now() - start);
+              }
+              box.remove();
+              done([worst, shown.box.childNodes.length]);
+            });""")
+        print(f"1,000 blocks of Markdown: longest update {took[0]:.1f} ms", file=sys.stderr)
+        self.assertEqual(took[1], 2000)
+        self.assertLess(took[0], 500, "milliseconds; two busy processors")
 
 
 class Running(PageCase):

@@ -1,13 +1,8 @@
 // One answer of the model as it grows: its DOM, its text and its figures. Text of a model only ever becomes text
 // nodes.
+import { element } from "./dom.js";
+import { MarkdownText } from "./markdown.js";
 import { count, seconds, t } from "./words.js";
-
-export function element(tag, class_name, text) {
-  const made = document.createElement(tag);
-  if (class_name) made.className = class_name;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 // A text that grows often: pieces are gathered and shown once a frame.
 class GrowingText {
@@ -126,7 +121,7 @@ export class Answer {
 
   #content(piece) {
     this.#fold_reasoning();
-    if (!this.content) this.content = new GrowingText(this.box, () => this.on_grow());
+    if (!this.content) this.content = new MarkdownText(this.box, () => this.on_grow());
     this.content.add(piece);
   }
 

@@ -1,6 +1,7 @@
 // The conversation: what was said, what is asked next, and the one answer under way.
 import { call, events } from "./api.js";
-import { Answer, element } from "./answer.js";
+import { Answer } from "./answer.js";
+import { copy_button, element } from "./dom.js";
 import { count, t } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -10,6 +11,7 @@ const kFollowPixels = 60;       // nearer to the end than this, the view follows
 
 const history = [];  // messages as the API has them
 let pasted = [];     // long texts that go in front of the next message
+let edited = null;   // the message of the user that the next one takes the place of
 let running = null;  // AbortController of the answer under way
 let model = "";
 
@@ -39,20 +41,61 @@ function follow() {
 }
 follow.wanted = true;
 
+// Call it before the message goes into the history.
 function show_said(text, class_name) {
   const box = $("messages").appendChild(element("article", `message ${class_name}`));
-  const shown = box.appendChild(element("div", "text"));
-  if (text.length <= 2 * kShownCharacters) {
-    shown.textContent = text;
-    return;
+  const shown = box.appendChild(element("div", "text", text));
+  if (text.length > 2 * kShownCharacters) {
+    shown.textContent = `${text.slice(0, kShownCharacters)}…`;
+    const more = box.appendChild(element("button", "small", t("show_all", { n: count(text.length) })));
+    more.type = "button";
+    more.addEventListener("click", () => {
+      shown.textContent = text;
+      more.remove();
+    });
   }
-  shown.textContent = `${text.slice(0, kShownCharacters)}…`;
-  const more = box.appendChild(element("button", "small", t("show_all", { n: count(text.length) })));
-  more.type = "button";
-  more.addEventListener("click", () => {
-    shown.textContent = text;
-    more.remove();
+  if (class_name === "user") box.append(edit_button(box, text));
+}
+
+function edit_button(box, text) {
+  box.dataset.position = history.length;
+  const button = element("button", "small edit");
+  button.type = "button";
+  button.title = t("edit");
+  button.setAttribute("aria-label", t("edit"));
+  button.addEventListener("click", () => {
+    if (running) return;
+    edited = box;
+    fill_composer(text);
+    $("input").focus();
   });
+  return button;
+}
+
+function fill_composer(text) {
+  pasted = text.length < kLongPaste ? [] : [text];
+  $("input").value = text.length < kLongPaste ? text : "";
+  show_pasted();
+  show_size();
+  show_edited();
+}
+
+// What the edited message and all behind it become: they go once the new one is sent.
+function show_edited() {
+  $("edited").hidden = !edited;
+  let behind = false;
+  for (const box of $("messages").children) {
+    behind ||= box === edited;
+    box.classList.toggle("stale", behind);
+  }
+}
+
+function drop_edited() {
+  history.length = Number(edited.dataset.position);
+  while (edited.nextElementSibling) edited.nextElementSibling.remove();
+  edited.remove();
+  edited = null;
+  show_edited();
 }
 
 function set_running(controller) {
@@ -121,11 +164,7 @@ function show_raw(answer, body) {
   details.append(element("summary", "", t("raw")));
   const fill = () => {
     if (!details.open || details.querySelector("pre")) return;  // made when first looked at
-    const copy = details.appendChild(element("button", "small", t("copy_curl")));
-    copy.type = "button";
-    copy.addEventListener("click", () =>
-      navigator.clipboard?.writeText(as_curl(body)).then(() => { copy.textContent = t("copied"); },
-        () => { copy.textContent = t("no_copy"); }) ?? (copy.textContent = t("no_copy")));
+    details.append(copy_button(t("copy_curl"), t("copied"), t("no_copy"), () => as_curl(body)));
     details.append(element("pre", "", JSON.stringify(body, null, 2)));
     details.append(element("pre", "", JSON.stringify({ id: answer.id, message: answer.message(),
       finish_reason: answer.finish_reason, usage: answer.usage }, null, 2)));
@@ -159,6 +198,7 @@ function take_long_paste(event) {
 function send() {
   const text = [...pasted, $("input").value].filter((part) => part.trim()).join("\n\n");
   if (running || !text) return;
+  if (edited) drop_edited();
   $("welcome").hidden = true;
   $("input").value = "";
   pasted = [];
@@ -188,9 +228,15 @@ export function setup_chat() {
   $("input").addEventListener("input", show_size);
   $("input").addEventListener("paste", take_long_paste);
   $("stop").addEventListener("click", () => running?.abort());
+  $("keep").addEventListener("click", () => {
+    edited = null;
+    fill_composer("");
+  });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape" && !event.isComposing) running?.abort(); });
   $("clear").addEventListener("click", () => {
     running?.abort();
+    edited = null;
+    show_edited();
     history.length = 0;
     $("messages").replaceChildren($("welcome"));
     $("welcome").hidden = false;

@@ -1,6 +1,6 @@
 // The live panel: what the engine does now, once a second while somebody looks.
 import { call, json } from "./api.js";
-import { element } from "./answer.js";
+import { element } from "./dom.js";
 import { set_model } from "./chat.js";
 import { bytes, count, seconds, t } from "./words.js";
 

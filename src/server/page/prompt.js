@@ -1,6 +1,6 @@
 // The preview: what the template makes of a chat, and what the tokenizer makes of that.
 import { json } from "./api.js";
-import { element } from "./answer.js";
+import { element } from "./dom.js";
 import { request_body } from "./chat.js";
 import { count, t } from "./words.js";
 
