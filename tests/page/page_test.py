@@ -90,6 +90,11 @@ class PageCase(unittest.TestCase):
     def wait(self, condition, seconds=60):
         return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: condition())
 
+    def press(self, selector):
+        """Also what a person has to point at first. False where it is not there (any more)."""
+        return self.driver.execute_script(
+            "const e = document.querySelector(arguments[0]); if (!e) return false; e.click(); return true", selector)
+
     def set(self, selector, value):
         """As a paste does: the whole text and one event."""
         self.driver.execute_script(
@@ -412,11 +417,6 @@ class Running(PageCase):
         self.wait(lambda: self.press("#requests button[data-cancel]"))
         self.wait(lambda: self.one("#send").is_enabled())
         self.wait(lambda: "Nothing runs" in self.one("#no-requests").text)
-
-    def press(self, selector):
-        """False where the panel was just painted anew."""
-        return self.driver.execute_script(
-            "const e = document.querySelector(arguments[0]); if (!e) return false; e.click(); return true", selector)
 
 
 class Languages(unittest.TestCase):

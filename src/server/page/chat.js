@@ -204,8 +204,8 @@ function send() {
   pasted = [];
   show_pasted();
   show_size();
-  history.push({ role: "user", content: text });
   show_said(text, "user");
+  history.push({ role: "user", content: text });
   ask();
 }
 
