@@ -4,6 +4,7 @@
 
 #include "core/log.h"
 
+#include "ops/device/dequant_workspace.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 
@@ -32,10 +33,15 @@ class DeviceRecording final : public Recording {
 class DeviceBackend final : public Backend {
  public:
   DeviceBackend(int index, const BackendOptions& options)
-      : device_(index), scratch_(device_), tables_(device_), library_(device_) {
+      : device_(index),
+        scratch_(device_),
+        tables_(device_),
+        library_(device_),
+        dequantised_(device_, options.dequant_workspace_bytes) {
     CHECK_MSG(options.decode_segments >= 0 && options.decode_segments <= kMaxDecodeSegments,
               "decode_segments: got {}, need 0 to {}", options.decode_segments, kMaxDecodeSegments);
     context_.decode_segments = options.decode_segments;
+    context_.dequant_prefill = options.dequant_prefill;
     if (profiling_) device_.start_profile();
   }
   ~DeviceBackend() override {
@@ -65,6 +71,9 @@ class DeviceBackend final : public Backend {
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
     return device::pack(context_, parts, dtype);
+  }
+  std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype) override {
+    return device::pack_quantized(context_, parts, dtype);
   }
   std::unique_ptr<Weight> pack_random(std::span<const RandomRows> parts, Index in_features, DType stored,
                                       DType dtype, float deviation) override {
@@ -105,7 +114,8 @@ class DeviceBackend final : public Backend {
   Scratch scratch_;
   Scratch tables_;
   GemmLibrary library_;
-  Context context_{device_, scratch_, tables_, library_};
+  DequantWorkspace dequantised_;
+  Context context_{device_, scratch_, tables_, library_, dequantised_};
 };
 
 }  // namespace

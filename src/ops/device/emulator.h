@@ -165,6 +165,19 @@ inline uint32_t e4m3_pair_to_halves(uint16_t codes) {
   return halves;
 }
 
+inline uint32_t subtract_bf16_pairs(uint32_t a, uint32_t b) {
+  return floats_to_bfloats(
+      bfloat_to_float(static_cast<uint16_t>(a)) - bfloat_to_float(static_cast<uint16_t>(b)),
+      bfloat_to_float(static_cast<uint16_t>(a >> 16)) - bfloat_to_float(static_cast<uint16_t>(b >> 16)));
+}
+inline uint32_t subtract_f16_pairs(uint32_t a, uint32_t b) {
+  const auto difference = [&](int shift) {
+    return float_to_half(half_to_float(static_cast<uint16_t>(a >> shift)) -
+                         half_to_float(static_cast<uint16_t>(b >> shift)));
+  };
+  return difference(0) | static_cast<uint32_t>(difference(16)) << 16;
+}
+
 inline int thread_idx() { return emulator::current_lane().thread; }
 inline Grid block_idx() { return emulator::current_lane().block; }
 inline Grid grid_size() { return emulator::current_grid(); }

@@ -30,16 +30,22 @@ class Scratch {
   Buffer buffer_;
 };
 
+class DequantWorkspace;
+
 struct Context {
   Device& device;
   Scratch& scratch;
   Scratch& tables;  // small arrays from the host
   GemmLibrary& library;
-  int decode_segments = 0;  // parts of one decode attention, at most; 0: by the number of heads
+  DequantWorkspace& dequantised;
+  bool dequant_prefill = true;  // prompt rows have quantised weights unpacked once
+  int decode_segments = 0;      // parts of one decode attention, at most; 0: by the number of heads
 };
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,
                              DType dtype);  // weight.cc
+std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts,
+                                       DType dtype);  // quantized_weight.cc
 std::unique_ptr<Weight> pack_random(const Context& context, std::span<const RandomRows> parts,
                                     Index in_features, DType stored, DType dtype,
                                     float deviation);  // random.cc
@@ -56,6 +62,19 @@ void gemv(const Context& context, const Matmul& args);    // gemv.cc: any number
 void gemv_swiglu(const Context& context, const Matmul& args);
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args);  // matmul.cc
 void gemm(const Context& context, const Matmul& args);                 // gemm.cc
+
+class QuantizedDeviceWeight;  // quantized_weight.h
+void matmul_quantized(const Context& context, const Matmul& args, const QuantizedDeviceWeight& weight,
+                      Index num_decode);
+struct CodeRows;                  // code_rows.h
+constexpr Index kFusedRows = 16;  // of x that a fused product takes, at most
+void w4a16(const Context& context, const Matmul& args, const CodeRows& rows);  // w4a16.cc
+// On matrix units; false, and nothing done, where there are none for this call. w4a16_mma.cc or
+// w4a16_mma_none.cc.
+bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows);
+// out T [num_rows, stride] = rows first_row .. of the weight; dequantize.cc
+void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Index first_row,
+                const TensorView& out);
 
 void rope_angles(const Context& context, const RopeAngles& args);  // rope.cc
 void qk_rope_write(const Context& context, const QkRopeWrite& args);

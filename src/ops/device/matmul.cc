@@ -1,6 +1,7 @@
 // Linear layers: which kernel takes which rows, and rows made fit for 16-byte words.
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
+#include "ops/device/quantized_weight.h"
 #include "ops/device/weight.h"
 
 namespace longspan::ops::device {
@@ -51,7 +52,8 @@ Index decode_rows(Index said, Index num_rows) {
 }  // namespace
 
 void matmul(const Context& context, const Matmul& args) {
-  const DType dtype = device_weight(args.weight).dtype();
+  const QuantizedDeviceWeight* quantised = quantized_weight(args.weight);
+  const DType dtype = quantised != nullptr ? quantised->dtype() : device_weight(args.weight).dtype();
   CHECK_MSG(dtype == args.x.dtype, "[matmul] weight: got {}, need {}", dtype_name(dtype),
             dtype_name(args.x.dtype));
   const Index num_rows = args.x.dim(0);
@@ -59,6 +61,7 @@ void matmul(const Context& context, const Matmul& args) {
   Matmul all = args;
   if (!takes_words(args.x)) all.x = padded(context, args.x);
   const Index small = decode_rows(args.num_decode_rows, num_rows);
+  if (quantised != nullptr) return matmul_quantized(context, all, *quantised, small);
   if (small > 0) gemv(context, rows_of(all, 0, small));
   if (small == num_rows) return;
   const Matmul large = rows_of(all, small, num_rows - small);
@@ -67,6 +70,12 @@ void matmul(const Context& context, const Matmul& args) {
 
 // Decode rows pass gate_up by; the others go through it.
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
+  if (quantized_weight(args.weight) != nullptr) {
+    matmul(
+        context,
+        {.x = args.x, .num_decode_rows = args.num_decode_rows, .weight = args.weight, .out = args.gate_up});
+    return swiglu(context, {.gate_up = args.gate_up, .out = args.out});
+  }
   const Index num_rows = args.x.dim(0);
   const Index small = takes_words(args.x) ? decode_rows(args.num_decode_rows, num_rows) : 0;
   const Index large = num_rows - small;

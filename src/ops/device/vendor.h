@@ -215,6 +215,17 @@ DEVICE_FN uint32_t e4m3_pair_to_halves(uint16_t codes) {
   const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
   return pair.x | static_cast<uint32_t>(pair.y) << 16;
 }
+// Two differences at once.
+DEVICE_FN uint32_t subtract_bf16_pairs(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 difference =
+      __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&difference);
+}
+DEVICE_FN uint32_t subtract_f16_pairs(uint32_t a, uint32_t b) {
+  const __half2 difference =
+      __hsub2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&difference);
+}
 // Matrix units and copies that pass by the registers; mma.h and its kernels are not compiled for HIP.
 DEVICE_FN uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));

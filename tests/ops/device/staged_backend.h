@@ -88,6 +88,9 @@ class StagedBackend final : public Backend {
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
     return device_->pack(parts, dtype);
   }
+  std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype) override {
+    return device_->pack_quantized(parts, dtype);
+  }
   std::unique_ptr<Weight> pack_random(std::span<const RandomRows> parts, Index in_features, DType stored,
                                       DType dtype, float deviation) override {
     return device_->pack_random(parts, in_features, stored, dtype, deviation);

@@ -1,0 +1,260 @@
+// Packing of quantised rows for a device, and which kernel multiplies which rows with them.
+//
+// Decode rows are multiplied with the codes as they are, 16 rows at a time. Prompt rows, however few, have
+// the rows of the weight unpacked once into the shared workspace and take the dense product: which form a row
+// takes depends on what it is, not on how many share the call, for the two round differently. By bytes the
+// second form would win from 144 decode rows on (9 times the bytes of the codes, against once for 16 rows).
+#include "ops/device/quantized_weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/log.h"
+#include "core/units.h"
+#include "ops/dequantize.h"
+#include "ops/device/dequant_workspace.h"
+
+namespace longspan::ops::device {
+namespace {
+
+constexpr Index kCodeStagingBytes = Index{64} << 20;
+
+Index code_stride_bytes(const QuantizedPart& part) {
+  if (part.kind == CodeKind::kE4M3) return (part.in_features + 15) / 16 * 16;
+  return (part.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes / 2;
+}
+
+// Eight codes side by side in four bytes: even ones to the low half, odd ones to the high half.
+uint32_t split_codes(uint32_t word) {
+  uint32_t low = word & 0x0f0f0f0fu, high = (word >> 4) & 0x0f0f0f0fu;
+  const auto gather = [](uint32_t nibbles) {  // four bytes' low halves to 16 bits
+    nibbles = (nibbles | nibbles >> 4) & 0x00ff00ffu;
+    return (nibbles | nibbles >> 8) & 0xffffu;
+  };
+  return gather(low) | gather(high) << 16;
+}
+
+void pack_row(const QuantizedPart& part, Index row, uint8_t* to) {
+  const uint8_t* from = static_cast<const uint8_t*>(part.codes.data) + row * part.codes.stride(0);
+  const Index num_bytes = part.codes.dim(1);
+  if (part.kind == CodeKind::kE4M3) {
+    std::memcpy(to, from, static_cast<size_t>(num_bytes));
+    std::memset(to + num_bytes, 0, static_cast<size_t>(code_stride_bytes(part) - num_bytes));
+    return;
+  }
+  for (Index i = 0; i < code_stride_bytes(part) / 4; ++i) {  // i: eight codes in their order
+    uint32_t word = 0;
+    if (4 * i < num_bytes)
+      std::memcpy(&word, from + 4 * i, static_cast<size_t>(std::min<Index>(4, num_bytes - 4 * i)));
+    if (8 * i + 8 > part.in_features && part.in_features % 2 != 0)  // an odd K leaves half a byte
+      if (8 * i < part.in_features) word &= (1u << 4 * (part.in_features - 8 * i)) - 1;
+    word = split_codes(word);
+    const Index place = i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
+    std::memcpy(to + 4 * place, &word, 4);
+  }
+}
+
+// Parts that lie behind each other as one.
+bool same_form(const QuantizedPart& a, const QuantizedPart& b) {
+  return a.kind == b.kind && a.group_size == b.group_size && a.scale_rows == b.scale_rows &&
+         a.out_features % a.scale_rows == 0 && a.scales.dtype == b.scales.dtype &&
+         a.zeros.empty() == b.zeros.empty() && a.group_of.empty() && b.group_of.empty();
+}
+
+using Run = std::vector<const QuantizedPart*>;
+
+Buffer upload_rows(Device& device, const Run& run, const TensorView QuantizedPart::*field) {
+  const TensorView& first = run[0]->*field;
+  if (first.empty()) return {};
+  Index rows = 0;
+  for (const QuantizedPart* part : run) rows += (part->*field).dim(0);
+  const Index columns = first.shape.rank == 2 ? first.dim(1) : 1;
+  const auto size = static_cast<Index>(dtype_size(first.dtype));
+  Buffer all(first.dtype, {rows, columns});
+  char* to = static_cast<char*>(all.data());
+  for (const QuantizedPart* part : run) {
+    const TensorView& view = part->*field;
+    for (Index i = 0; i < view.dim(0); ++i, to += columns * size)
+      std::memcpy(to, static_cast<const char*>(view.data) + i * view.stride(0) * size,
+                  static_cast<size_t>(columns * size));
+  }
+  Buffer moved = device.allocate(first.dtype, {rows, columns});
+  device.upload(moved.data(), all.data(), all.size_bytes());
+  return moved;
+}
+
+Buffer upload_codes(Device& device, const Run& run, Index num_rows) {
+  const Index stride = code_stride_bytes(*run[0]);
+  Buffer codes = device.allocate(DType::kU8, {num_rows, stride});
+  const Index at_once = std::max<Index>(1, kCodeStagingBytes / stride);
+  Buffer staging;
+  char* to = static_cast<char*>(codes.data());
+  for (const QuantizedPart* part : run)
+    for (Index begin = 0; begin < part->out_features; begin += at_once) {
+      const Index count = std::min(at_once, part->out_features - begin);
+      if (staging.data() == nullptr) staging = Buffer(DType::kU8, {std::min(at_once, num_rows), stride});
+      for (Index i = 0; i < count; ++i)
+        pack_row(*part, begin + i, static_cast<uint8_t*>(staging.data()) + i * stride);
+      device.upload(to, staging.data(), static_cast<size_t>(count * stride));
+      device.wait();  // the staging memory is written again
+      to += count * stride;
+    }
+  return codes;
+}
+
+PackedRows pack_run(const Context& context, const Run& run, DType dtype) {
+  const QuantizedPart& first = *run[0];
+  PackedRows rows{.kind = first.kind, .in_features = first.in_features};
+  for (const QuantizedPart* part : run) rows.out_features += part->out_features;
+  rows.codes = upload_codes(context.device, run, rows.out_features);
+  rows.scales = upload_rows(context.device, run, &QuantizedPart::scales);
+  rows.zeros = upload_rows(context.device, run, &QuantizedPart::zeros);
+  rows.group_of = upload_rows(context.device, run, &QuantizedPart::group_of);
+  const Index groups = first.scales.dim(1);
+  rows.view = {
+      .codes = {static_cast<uint32_t*>(rows.codes.data())},
+      .zeros = {static_cast<uint8_t*>(rows.zeros.data())},
+      .group_of = {static_cast<int32_t*>(rows.group_of.data())},
+      .default_zero = first.kind == CodeKind::kInt4 ? 8 : 0,
+      .n = static_cast<int>(rows.out_features),
+      .k = static_cast<int>(rows.in_features),
+      .stride = static_cast<int>(code_stride_bytes(first) / 4),
+      .groups = static_cast<int>(groups),
+      // One group a row: a size that every block of codes divides.
+      .group_size = static_cast<int>(
+          groups == 1 ? (first.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes : first.group_size),
+      .scale_rows = static_cast<int>(first.scale_rows)};
+  void* const scales = rows.scales.data();
+  if (first.scales.dtype == DType::kF32) rows.view.scales.floats = {static_cast<float*>(scales)};
+  if (first.scales.dtype == DType::kF16) rows.view.scales.halves = {static_cast<f16_t*>(scales)};
+  if (first.scales.dtype == DType::kBF16) rows.view.scales.bfloats = {static_cast<bf16_t*>(scales)};
+  const auto row_bytes = padded_columns(rows.in_features, dtype) * static_cast<Index>(dtype_size(dtype));
+  if (!rows.fused() || context.dequant_prefill)
+    context.dequantised.make_room(rows.out_features, rows.in_features, row_bytes);
+  return rows;
+}
+
+// Columns begin .. begin + count of the product.
+Matmul columns_of(const Matmul& args, Index begin, Index count) {
+  Matmul part = args;
+  part.out = args.out.cols(begin, count);
+  if (!args.bias.empty()) part.bias = TensorView(args.bias.as<float>() + begin, DType::kF32, {count});
+  return part;
+}
+
+// The dense product with rows that are unpacked for it.
+void multiply_unpacked(const Context& context, const Matmul& args, const PackedRows& rows, bool decode) {
+  const DType dtype = args.x.dtype;
+  const Index stride = padded_columns(rows.in_features, dtype);
+  const Index at_once =
+      context.dequantised.rows_at_once(rows.out_features, stride * static_cast<Index>(dtype_size(dtype)));
+  for (Index begin = 0; begin < rows.out_features; begin += at_once) {
+    const Index count = std::min(at_once, rows.out_features - begin);
+    const TensorView to(context.dequantised.data(), dtype, {count, stride});
+    dequantize(context, rows.view, rows.kind, begin, to);
+    const DeviceWeight weight(Buffer(to.data, dtype, to.shape, [](void*, size_t) {}), count, rows.in_features,
+                              stride);
+    Matmul part = columns_of(args, begin, count);
+    part.weight = &weight;
+    if (decode)
+      gemv(context, part);
+    else if (!context.library.matmul(part))
+      gemm(context, part);
+  }
+}
+
+Matmul few_rows(const Matmul& args, Index begin, Index count) {
+  Matmul part = args;
+  part.x = args.x.rows(begin, count);
+  part.out = args.out.rows(begin, count);
+  return part;
+}
+
+void multiply(const Context& context, const Matmul& args, const PackedRows& rows, Index num_decode) {
+  const Index num_rows = args.x.dim(0);
+  const Index num_fused = !rows.fused() ? 0 : context.dequant_prefill ? num_decode : num_rows;
+  for (Index begin = 0; begin < num_fused; begin += kFusedRows) {
+    const Matmul part = few_rows(args, begin, std::min(kFusedRows, num_fused - begin));
+    if (!w4a16_mma(context, part, rows.view)) w4a16(context, part, rows.view);
+  }
+  if (num_fused < num_decode)
+    multiply_unpacked(context, few_rows(args, 0, num_decode), rows, /*decode=*/true);
+  const Index done = std::max(num_fused, num_decode);
+  if (done < num_rows)
+    multiply_unpacked(context, few_rows(args, done, num_rows - done), rows, /*decode=*/false);
+}
+
+}  // namespace
+
+void DequantWorkspace::make_room(Index n, Index k, Index row_bytes) {
+  const Index rows = rows_at_once(n, row_bytes);
+  size_bytes_ = std::max(size_bytes_, static_cast<size_t>(rows * row_bytes));
+  scratch_.reserve(size_bytes_);
+  const std::pair<Index, Index> shape(n, k);
+  if (rows == n || std::find(told_.begin(), told_.end(), shape) != told_.end()) return;
+  told_.push_back(shape);
+  log(LogLevel::kInfo,
+      "weights of {} x {} are unpacked in parts of {} rows: they take {}, the workspace may take {}", n, k,
+      rows, format_bytes(static_cast<size_t>(n * row_bytes)), format_bytes(limit_bytes_));
+}
+
+QuantizedDeviceWeight::QuantizedDeviceWeight(std::vector<Part> parts, DType dtype)
+    : parts_(std::move(parts)), dtype_(dtype) {
+  for (const Part& part : parts_) {
+    const auto* rows = std::get_if<PackedRows>(&part);
+    const auto* dense = std::get_if<std::unique_ptr<Weight>>(&part);
+    out_features += rows != nullptr ? rows->out_features : (*dense)->out_features;
+    in_features = rows != nullptr ? rows->in_features : (*dense)->in_features;
+  }
+}
+
+size_t QuantizedDeviceWeight::size_bytes() const {
+  size_t bytes = 0;
+  for (const Part& part : parts_) {
+    const auto* rows = std::get_if<PackedRows>(&part);
+    bytes += rows != nullptr ? rows->size_bytes() : std::get<std::unique_ptr<Weight>>(part)->size_bytes();
+  }
+  return bytes;
+}
+
+std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts,
+                                       DType dtype) {
+  std::vector<QuantizedDeviceWeight::Part> packed;
+  for (size_t i = 0; i < parts.size();) {
+    if (std::holds_alternative<TensorView>(parts[i])) {
+      std::vector<TensorView> dense;
+      for (; i < parts.size() && std::holds_alternative<TensorView>(parts[i]); ++i)
+        dense.push_back(std::get<TensorView>(parts[i]));
+      packed.emplace_back(pack(context, dense, dtype));
+      continue;
+    }
+    Run run{&std::get<QuantizedPart>(parts[i++])};
+    for (; i < parts.size(); ++i) {
+      const auto* next = std::get_if<QuantizedPart>(&parts[i]);
+      if (next == nullptr || !same_form(*run.back(), *next)) break;
+      run.push_back(next);
+    }
+    packed.emplace_back(pack_run(context, run, dtype));
+  }
+  return std::make_unique<QuantizedDeviceWeight>(std::move(packed), dtype);
+}
+
+void matmul_quantized(const Context& context, const Matmul& args, const QuantizedDeviceWeight& weight,
+                      Index num_decode) {
+  Index column = 0;
+  for (const QuantizedDeviceWeight::Part& part : weight.parts()) {
+    if (const auto* rows = std::get_if<PackedRows>(&part)) {
+      multiply(context, columns_of(args, column, rows->out_features), *rows, num_decode);
+      column += rows->out_features;
+      continue;
+    }
+    const Weight& dense = *std::get<std::unique_ptr<Weight>>(part);
+    Matmul product = columns_of(args, column, dense.out_features);
+    product.weight = &dense;
+    product.num_decode_rows = num_decode;
+    matmul(context, product);
+    column += dense.out_features;
+  }
+}
+
+}  // namespace longspan::ops::device

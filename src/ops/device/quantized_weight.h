@@ -1,0 +1,53 @@
+// A linear layer's weight that stays packed on a device: parts along N, each quantised or dense.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "ops/device/code_rows.h"
+#include "ops/device/weight.h"
+
+namespace longspan::ops::device {
+
+// Quantised rows in device memory.
+struct PackedRows {
+  CodeKind kind = CodeKind::kInt4;
+  Index out_features = 0;
+  Index in_features = 0;
+  Buffer codes;
+  Buffer scales;
+  Buffer zeros;     // u8 or empty
+  Buffer group_of;  // i32 or empty
+  CodeRows view{};  // of all of them
+
+  // Whether decode rows are multiplied with the codes: 4 bits, groups of whole runs of 32 codes in order.
+  bool fused() const {
+    return kind == CodeKind::kInt4 && view.group_of.empty() && view.group_size % 32 == 0 &&
+           view.scale_rows == 1;
+  }
+  size_t size_bytes() const {
+    return codes.size_bytes() + scales.size_bytes() + zeros.size_bytes() + group_of.size_bytes();
+  }
+};
+
+class QuantizedDeviceWeight final : public Weight {
+ public:
+  using Part = std::variant<PackedRows, std::unique_ptr<Weight>>;  // the latter a DeviceWeight
+
+  QuantizedDeviceWeight(std::vector<Part> parts, DType dtype);
+  size_t size_bytes() const override;
+  const std::vector<Part>& parts() const { return parts_; }
+  DType dtype() const { return dtype_; }
+
+ private:
+  std::vector<Part> parts_;
+  DType dtype_;
+};
+
+// Null for a dense weight.
+inline const QuantizedDeviceWeight* quantized_weight(const Weight* weight) {
+  return dynamic_cast<const QuantizedDeviceWeight*>(weight);
+}
+
+}  // namespace longspan::ops::device

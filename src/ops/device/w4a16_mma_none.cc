@@ -1,0 +1,8 @@
+// This build has no matrix units for 4-bit products: w4a16.cc takes all of them.
+#include "ops/device/kernels.h"
+
+namespace longspan::ops::device {
+
+bool w4a16_mma(const Context&, const Matmul&, const CodeRows&) { return false; }
+
+}  // namespace longspan::ops::device

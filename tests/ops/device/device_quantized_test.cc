@@ -1,0 +1,284 @@
+// Quantised weights on a device: prompt rows give the bits of a dense weight with the same values, decode
+// rows the product of the exact ones; neither depends on company, schedule or the size of the workspace.
+#include <cmath>
+#include <cstring>
+
+#include "device/devices.h"
+#include "quantized_part.h"
+
+namespace longspan::ops::test {
+namespace {
+
+constexpr Index kAll = 1 << 20;
+
+// Every form a checkpoint can have, on shapes that fill blocks of codes and groups and ones that do not.
+const PartSpec kForms[] = {
+    {.n = 64, .k = 256, .group_size = 128, .scale_dtype = DType::kF16, .has_zeros = true},
+    {.n = 48, .k = 128, .group_size = 32, .has_zeros = true},
+    {.n = 35, .k = 1280, .group_size = 64},
+    {.n = 40, .k = 96, .group_size = 96, .scale_dtype = DType::kF32},
+    {.n = 17, .k = 75, .group_size = 32, .has_zeros = true},
+    {.n = 19, .k = 41, .group_size = 5, .has_zeros = true},
+    {.n = 33, .k = 128, .group_size = 32, .scale_dtype = DType::kF16, .has_zeros = true, .permuted = true},
+    {.n = 80, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
+    {.n = 37,
+     .k = 131,
+     .group_size = 64,
+     .kind = CodeKind::kE4M3,
+     .scale_dtype = DType::kF32,
+     .scale_rows = 16},
+    {.n = 24, .k = 1032, .group_size = 1032, .scale_dtype = DType::kF16},
+};
+
+std::string form_text(const PartSpec& spec) {
+  return fmt::format("N {} K {} group {}", spec.n, spec.k, spec.group_size);
+}
+
+template <class T>
+Buffer random_rows(Index rows, Index cols, uint32_t seed = 2) {
+  Buffer buffer(dtype_of<T>::value, {rows, cols});
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (Index i = 0; i < rows * cols; ++i) buffer.view().as<T>()[i] = T(normal(random));
+  return buffer;
+}
+
+Buffer product(Backend& backend, const TensorView& x, const Weight& weight, Index num_decode_rows,
+               const TensorView& bias = {}) {
+  Buffer out(x.dtype, {x.dim(0), weight.out_features});
+  backend.matmul({.x = x,
+                  .num_decode_rows = std::min(num_decode_rows, x.dim(0)),
+                  .weight = &weight,
+                  .bias = bias,
+                  .out = out.view()});
+  return out;
+}
+
+bool same_bits(const Buffer& a, const Buffer& b) {
+  return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+template <class T>
+class DeviceQuantized : public testing::Test {
+ protected:
+  static std::unique_ptr<Weight> pack(Backend& backend, const std::vector<WeightPart>& parts) {
+    return backend.pack_quantized(parts, dtype_of<T>::value);
+  }
+};
+using Types = testing::Types<float, bf16, f16>;
+TYPED_TEST_SUITE(DeviceQuantized, Types);
+
+TYPED_TEST(DeviceQuantized, PromptRowsAreTheBitsOfTheDenseWeight) {
+  using T = TypeParam;
+  for (StagedBackend* device : devices())
+    for (const PartSpec& spec : kForms) {
+      const RandomPart part(spec);
+      const Buffer dense = part.dense<T>();
+      const TensorView rows[] = {dense.view()};
+      const auto packed = this->pack(*device, {part.part()});
+      const auto plain = device->pack(rows, dtype_of<T>::value);
+      const Buffer bias = random_rows<float>(1, spec.n, 3);
+      for (const Index m : {1, 33}) {
+        const Buffer x = random_rows<T>(m, spec.k);
+        const TensorView bias_view = m == 1 ? TensorView(bias.data(), DType::kF32, {spec.n}) : TensorView();
+        EXPECT_TRUE(same_bits(product(*device, x.view(), *packed, 0, bias_view),
+                              product(*device, x.view(), *plain, 0, bias_view)))
+            << device->name() << " " << form_text(spec) << " rows " << m;
+      }
+    }
+}
+
+TYPED_TEST(DeviceQuantized, DecodeRowsAreTheExactProductRoundedOnce) {
+  using T = TypeParam;
+  constexpr Index kRows = 19;
+  for (StagedBackend* device : devices())
+    for (const PartSpec& spec : kForms) {
+      const RandomPart part(spec);
+      const auto packed = this->pack(*device, {part.part()});
+      const Buffer exact = part.dense<float>();
+      const Buffer x = random_rows<T>(kRows, spec.k);
+      const Buffer out = product(*device, x.view(), *packed, kAll);
+      // Weights that are unpacked to T first carry that rounding, too.
+      const bool fused = spec.kind == CodeKind::kInt4 && !spec.permuted &&
+                         (spec.group_size % 32 == 0 || spec.group_size >= spec.k);
+      const double step = std::is_same_v<T, float> ? 0 : std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11;
+      for (Index i = 0; i < kRows; ++i)
+        for (Index j = 0; j < spec.n; ++j) {
+          double want = 0, magnitude = 0;
+          for (Index k = 0; k < spec.k; ++k) {
+            const double term =
+                static_cast<double>(static_cast<float>(x.view().template as<T>()[i * spec.k + k])) *
+                static_cast<double>(exact.view().template as<float>()[j * spec.k + k]);
+            want += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(static_cast<float>(out.view().template as<T>()[i * spec.n + j]), want,
+                      std::abs(want) * step + (fused ? 0 : magnitude * step / 2) + 8e-6 * magnitude + 1e-30)
+              << device->name() << " " << form_text(spec) << " at " << i << ", " << j;
+        }
+    }
+}
+
+TYPED_TEST(DeviceQuantized, ARowHasTheSameBitsInAnyCompany) {
+  using T = TypeParam;
+  for (StagedBackend* device : devices())
+    for (const PartSpec& spec : {kForms[0], kForms[4], kForms[6]}) {
+      const RandomPart part(spec);
+      const auto packed = this->pack(*device, {part.part()});
+      const Buffer x = random_rows<T>(70, spec.k);
+      const auto row_bytes = static_cast<size_t>(spec.n) * sizeof(T);
+      for (const Index num_decode : {kAll, Index{0}}) {
+        const Buffer all = product(*device, x.view(), *packed, num_decode);
+        for (const Index m : {1, 2, 3, 5, 8, 9, 16, 17, 33, 70}) {
+          const Index first = 70 - m;
+          const Buffer some = product(*device, x.view().rows(first, m), *packed, num_decode);
+          EXPECT_EQ(std::memcmp(some.data(),
+                                static_cast<const char*>(all.data()) + static_cast<size_t>(first) * row_bytes,
+                                static_cast<size_t>(m) * row_bytes),
+                    0)
+              << device->name() << " " << form_text(spec) << " rows " << m;
+        }
+      }
+      // Both kinds of rows in one call.
+      const Buffer mixed = product(*device, x.view(), *packed, 5);
+      const Buffer decode = product(*device, x.view().rows(0, 5), *packed, kAll);
+      EXPECT_EQ(std::memcmp(mixed.data(), decode.data(), decode.size_bytes()), 0);
+      const Buffer prompt = product(*device, x.view().rows(5, 65), *packed, 0);
+      EXPECT_EQ(std::memcmp(static_cast<const char*>(mixed.data()) + decode.size_bytes(), prompt.data(),
+                            prompt.size_bytes()),
+                0);
+    }
+}
+
+TYPED_TEST(DeviceQuantized, PartsOfSeveralFormsStandSideBySide) {
+  using T = TypeParam;
+  const RandomPart first({.n = 24, .k = 160, .group_size = 32, .has_zeros = true}, 1);
+  const RandomPart second({.n = 40, .k = 160, .group_size = 32, .has_zeros = true}, 2);  // one with the first
+  const Buffer dense = random_rows<T>(12, 160, 5);
+  const RandomPart third({.n = 20, .k = 160, .group_size = 64, .scale_dtype = DType::kF16}, 3);
+  const RandomPart fourth({.n = 16, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 16},
+                          4);
+  for (StagedBackend* device : devices()) {
+    const std::vector<WeightPart> parts{first.part(), second.part(), dense.view(), third.part(),
+                                        fourth.part()};
+    const auto together = this->pack(*device, parts);
+    ASSERT_EQ(together->out_features, 112);
+    for (const Index num_decode : {kAll, Index{0}}) {
+      const Buffer x = random_rows<T>(7, 160);
+      const Buffer out = product(*device, x.view(), *together, num_decode);
+      Index column = 0;
+      for (const WeightPart& part : parts) {
+        const Buffer alone = product(*device, x.view(), *this->pack(*device, {part}), num_decode);
+        const Index n = out_features_of(part);
+        for (Index i = 0; i < 7; ++i)
+          EXPECT_EQ(std::memcmp(out.view().template as<T>() + i * 112 + column,
+                                alone.view().template as<T>() + i * n, static_cast<size_t>(n) * sizeof(T)),
+                    0)
+              << device->name() << " column " << column << " row " << i;
+        column += n;
+      }
+    }
+  }
+}
+
+TYPED_TEST(DeviceQuantized, GateAndUpGiveTheBitsOfBothSteps) {
+  using T = TypeParam;
+  const RandomPart gate({.n = 24, .k = 128, .group_size = 64}, 1),
+      up({.n = 24, .k = 128, .group_size = 64}, 2);
+  for (StagedBackend* device : devices()) {
+    const auto weight = device->pack_quantized_gate_up(gate.part(), up.part(), dtype_of<T>::value);
+    const Buffer x = random_rows<T>(9, 128);
+    const Buffer gate_up = product(*device, x.view(), *weight, 4);
+    Buffer want(dtype_of<T>::value, {9, 24}), got(dtype_of<T>::value, {9, 24}),
+        room(dtype_of<T>::value, {9, 48});
+    device->swiglu({.gate_up = gate_up.view(), .out = want.view()});
+    device->matmul_swiglu({.x = x.view(),
+                           .num_decode_rows = 4,
+                           .weight = weight.get(),
+                           .gate_up = room.view(),
+                           .out = got.view()});
+    EXPECT_TRUE(same_bits(got, want)) << device->name();
+  }
+}
+
+// A small workspace cuts the rows of the weight; where the vendor's library chooses by shape, bits may
+// differ.
+TEST(DeviceDequantWorkspace, BoundsWhatIsUnpackedAtOnce) {
+  const PartSpec spec{.n = 200, .k = 256, .group_size = 128};
+  const RandomPart part(spec);
+  const WeightPart parts[] = {part.part()};
+  const Buffer x = random_rows<bf16>(21, spec.k);
+  for (int index = 0; index < (on_emulator() ? 2 : 1); ++index) {
+    std::vector<float> first;
+    for (const size_t limit : {size_t{0}, size_t{40} << 10, size_t{1}}) {
+      StagedBackend device(device::make_backend(index, {.dequant_workspace_bytes = limit}));
+      const auto weight = device.pack_quantized(parts, DType::kBF16);
+      const Buffer out = product(device, x.view(), *weight, 0);
+      std::vector<float> values;
+      for (Index i = 0; i < 21 * spec.n; ++i) values.push_back(static_cast<float>(out.view().as<bf16>()[i]));
+      if (first.empty()) first = values;
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(values[i], first[i], 0.02f * std::abs(first[i]) + 0.05f);
+      if (on_emulator()) {
+        EXPECT_EQ(values, first) << "limit " << limit;
+      }
+    }
+  }
+}
+
+TEST(DeviceDequantWorkspace, WithoutItTheFusedProductTakesAllRows) {
+  const PartSpec spec{.n = 48, .k = 256, .group_size = 128};
+  const RandomPart part(spec);
+  const WeightPart parts[] = {part.part()};
+  const Buffer x = random_rows<bf16>(40, spec.k);
+  StagedBackend device(device::make_backend(0, {.dequant_prefill = false}));
+  const auto weight = device.pack_quantized(parts, DType::kBF16);
+  EXPECT_TRUE(same_bits(product(device, x.view(), *weight, 0), product(device, x.view(), *weight, kAll)));
+}
+
+// What is recorded reads x anew each time; the workspace is the backend's own and goes with it.
+TEST(DeviceDequantWorkspace, RecordedProductsFollowTheirInputs) {
+  const PartSpec spec{.n = 64, .k = 256, .group_size = 128, .has_zeros = true};
+  const RandomPart part(spec);
+  const WeightPart parts[] = {part.part()};
+  for (int index = 0; index < (on_emulator() ? 2 : 1); ++index) {
+    const size_t free_before = device::free_memory_bytes(index);
+    for (const Index m : {1, 20, 65}) {
+      const std::unique_ptr<Backend> device = device::make_backend(index);
+      const auto weight = device->pack_quantized(parts, DType::kBF16);
+      Buffer x = device->allocate(DType::kBF16, {m, spec.k}),
+             out = device->allocate(DType::kBF16, {m, spec.n});
+      const auto call = [&] {
+        device->matmul(
+            {.x = x.view(), .num_decode_rows = m == 1 ? 1 : 0, .weight = weight.get(), .out = out.view()});
+      };
+      const auto put = [&](uint32_t seed) {
+        const Buffer rows = random_rows<bf16>(m, spec.k, seed);
+        device->upload(x.data(), rows.data(), rows.size_bytes());
+      };
+      const auto read = [&] {
+        Buffer rows(DType::kBF16, {m, spec.n});
+        device->download(rows.data(), out.data(), rows.size_bytes());
+        return rows;
+      };
+      put(1);
+      call();
+      const std::unique_ptr<Recording> recording = device->record(call);
+      if (recording == nullptr) GTEST_SKIP() << "this device does not record";
+      for (uint32_t seed = 2; seed < 5; ++seed) {
+        put(seed);
+        ASSERT_TRUE(recording->replay());
+        const Buffer replayed = read();
+        device->zero(out.data(), out.size_bytes());
+        call();
+        EXPECT_TRUE(same_bits(replayed, read())) << device->name() << " rows " << m << " seed " << seed;
+      }
+    }
+    if (on_emulator()) {
+      EXPECT_EQ(device::free_memory_bytes(index), free_before);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longspan::ops::test
