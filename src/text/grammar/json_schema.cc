@@ -1,10 +1,12 @@
 #include "text/grammar/json_schema.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 
 #include "core/error.h"
+#include "text/grammar/multiples.h"
 #include "text/grammar/number_range.h"
 #include "text/utf8.h"
 
@@ -77,9 +79,10 @@ std::vector<std::string> types_of(const Json& flat, const std::string& place) {
     return std::any_of(names.begin(), names.end(), [&](const char* name) { return flat.contains(name); });
   };
   if (has_any({"properties", "required", "additionalProperties"})) types.push_back("object");
-  if (has_any({"items", "prefixItems", "minItems", "maxItems"})) types.push_back("array");
+  if (has_any({"items", "prefixItems", "minItems", "maxItems", "uniqueItems"})) types.push_back("array");
   if (has_any({"pattern", "format", "minLength", "maxLength"})) types.push_back("string");
-  if (has_any({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})) types.push_back("number");
+  if (has_any({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}))
+    types.push_back("number");
   return types;
 }
 
@@ -180,6 +183,14 @@ NodeId JsonSchemaRules::alternatives(Json flat, const char* keyword, const std::
 }
 
 NodeId JsonSchemaRules::listed_values(const Json& flat, const std::string& place) {
+  std::vector<GrammarBuilder::Ending> endings;
+  for (const std::string& text : listed_texts(flat, place))
+    endings.emplace_back(text, builder_.end_of_rule());
+  return endings.empty() ? builder_.reserve() : builder_.one_of(std::move(endings));
+}
+
+// The JSON of each value that the list and the other keywords allow.
+std::set<std::string> JsonSchemaRules::listed_texts(const Json& flat, const std::string& place) {
   for (const auto& [name, unused] : flat.items())
     if (name != "enum" && name != "const" && name != "type")
       fail(ErrorKind::kUnsupported, "keyword '{}' at {}: beside enum or const it is not supported", name,
@@ -196,9 +207,7 @@ NodeId JsonSchemaRules::listed_values(const Json& flat, const std::string& place
     const bool is_const = !flat.contains("const") || one == flat["const"];
     if (fits && is_const) texts.insert(dump(one));
   }
-  std::vector<GrammarBuilder::Ending> endings;
-  for (const std::string& text : texts) endings.emplace_back(text, builder_.end_of_rule());
-  return endings.empty() ? builder_.reserve() : builder_.one_of(std::move(endings));
+  return texts;
 }
 
 std::optional<Regex> JsonSchemaRules::regex_of(const Json& flat, const std::string& place) {
@@ -245,24 +254,52 @@ NodeId JsonSchemaRules::integer(const Json& flat, const std::string& place) {
     range.min = static_cast<int64_t>(min->exclusive ? std::floor(min->value) + 1 : std::ceil(min->value));
   if (const auto max = bound_of(flat, "maximum", "exclusiveMaximum", -1, place))
     range.max = static_cast<int64_t>(max->exclusive ? std::ceil(max->value) - 1 : std::floor(max->value));
+  const Divisor divisor = divisor_of(flat, place);
+  if (divisor.whole > 1) return add_multiples(builder_, divisor.whole, range, builder_.end_of_rule());
   return number_text(integer_regex(range));
 }
 
+JsonSchemaRules::Divisor JsonSchemaRules::divisor_of(const Json& flat, const std::string& place) const {
+  if (!flat.contains("multipleOf")) return {};
+  const Json& given = flat["multipleOf"];
+  const double value = given.is_number() ? given.get<double>() : 0;
+  if (!(value > 0))
+    fail(ErrorKind::kInvalid, "multipleOf at {}: got {}, need a number above 0", place,
+         dump(given).substr(0, 80));
+  if (value == std::floor(value) && value <= kMaxDivisor)
+    return {.whole = static_cast<int64_t>(value), .decimals = 0};
+  for (int decimals = 1; decimals <= kMaxDecimals; ++decimals)
+    if (decimals_of(value) == decimals && std::llround(value * std::pow(10.0, decimals)) == 1)
+      return {.decimals = decimals};
+  if (flattener_.refused() == Refused::kDrop) return {};
+  fail(ErrorKind::kUnsupported,
+       "multipleOf at {}: got {}, need a whole number to {}, or 0.1, 0.01 and so on to {} digits", place,
+       value, kMaxDivisor, kMaxDecimals);
+}
+
 NodeId JsonSchemaRules::number(const Json& flat, const std::string& place) {
-  const auto whole = [&](const std::optional<NumberBound>& bound) -> std::optional<int64_t> {
-    if (!bound) return std::nullopt;
-    if (bound->value != std::floor(bound->value))
-      fail(ErrorKind::kUnsupported,
-           "minimum or maximum at {}: got {}, a bound of numbers that is not whole is not supported", place,
-           bound->value);
-    return static_cast<int64_t>(bound->value);
-  };
+  const Divisor divisor = divisor_of(flat, place);
+  if (divisor.decimals == 0) return integer(flat, place);
   const auto min = bound_of(flat, "minimum", "exclusiveMinimum", 1, place);
   const auto max = bound_of(flat, "maximum", "exclusiveMaximum", -1, place);
-  return number_text(number_regex({.min = whole(min),
-                                   .max = whole(max),
-                                   .above_min = min && min->exclusive,
-                                   .below_max = max && max->exclusive}));
+  NumberRange range{.max_decimals = divisor.decimals};
+  int decimals = divisor.decimals.value_or(0);
+  for (const auto& bound : {min, max})
+    if (bound) decimals = std::max(decimals, decimals_of(bound->value).value_or(0));
+  for (const auto& bound : {min, max}) {
+    if (!bound) continue;
+    const bool is_whole = bound->value == std::floor(bound->value);
+    const bool has_room = decimals == 0 || std::abs(bound->value) * std::pow(10.0, decimals) < 1e15;
+    if ((!is_whole && !decimals_of(bound->value)) || !has_room)
+      fail(ErrorKind::kUnsupported,
+           "minimum or maximum at {}: got {}, need at most {} digits behind the point and 15 in all", place,
+           bound->value, kMaxDecimals);
+  }
+  if (min) range.min = min->value;
+  if (max) range.max = max->value;
+  range.above_min = min && min->exclusive;
+  range.below_max = max && max->exclusive;
+  return number_text(number_regex(range));
 }
 
 NodeId JsonSchemaRules::number_text(const std::string& regex) {
@@ -287,7 +324,45 @@ NodeId JsonSchemaRules::array(const Json& flat, const std::string& place) {
   const bool has_items = flat.contains("items") && !items_are_first && !listed_only;
   const NodeId rest = has_items ? value(flat["items"], schema_place(place, "items")) : any_value();
   if (bounds.min > bounds.max) return builder_.reserve();
+  if (const auto array = array_without_repeats(flat, bounds, place)) return *array;
   return array_of(first, rest, bounds);
+}
+
+std::optional<NodeId> JsonSchemaRules::array_without_repeats(const Json& flat, Bounds bounds,
+                                                             const std::string& place) {
+  constexpr size_t kMaxListed = 8;  // there is a node for each set of them
+  if (flat.value("uniqueItems", Json()) != true || bounds.max <= 1) return std::nullopt;
+  Json items = flat.value("items", Json());
+  if (items.is_object() && !flat.contains("prefixItems"))
+    items = flattener_.flatten(items, schema_place(place, "items"));
+  std::set<std::string> listed;
+  if (items.is_object() && (items.contains("enum") || items.contains("const")))
+    listed = listed_texts(items, schema_place(place, "items"));
+  if (listed.empty() || listed.size() > kMaxListed) {
+    if (flattener_.refused() == Refused::kDrop) return std::nullopt;
+    fail(ErrorKind::kUnsupported, "keyword 'uniqueItems' at {}: need items that are at most {} listed values",
+         place, kMaxListed);
+  }
+  const std::vector<std::string> texts(listed.begin(), listed.end());
+  const auto num_texts = static_cast<int32_t>(texts.size());
+  const auto num_sets = size_t{1} << texts.size();
+  const NodeId close = rules_.gap(builder_.literal("]", builder_.end_of_rule()));
+  // behind[set]: what may follow when these items were read. Larger sets come first.
+  std::vector<NodeId> behind(num_sets, kNoNode);
+  for (size_t set = num_sets; set-- > 0;) {
+    const int32_t count = std::popcount(set);
+    std::vector<NodeId> ways;
+    if (count >= bounds.min) ways.push_back(close);
+    if (count < std::min(bounds.max, num_texts)) {
+      std::vector<GrammarBuilder::Ending> items_left;
+      for (size_t i = 0; i < texts.size(); ++i)
+        if ((set >> i & 1) == 0) items_left.emplace_back(texts[i], behind[set | size_t{1} << i]);
+      const NodeId item = rules_.gap(builder_.one_of(std::move(items_left)));
+      ways.push_back(set == 0 ? item : rules_.gap(builder_.literal(",", item)));
+    }
+    behind[set] = ways.empty() ? builder_.reserve() : builder_.split(std::move(ways));
+  }
+  return builder_.literal("[", behind[0]);
 }
 
 NodeId JsonSchemaRules::array_of(const std::vector<NodeId>& first, NodeId rest, Bounds bounds) {

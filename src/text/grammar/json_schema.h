@@ -3,8 +3,9 @@
 // Obeyed: type (also lists), properties, required, additionalProperties, items, prefixItems, minItems,
 // maxItems, enum, const, anyOf, oneOf (as anyOf), allOf and $ref beside other keywords (where the parts can
 // be joined), $ref within the document, also to itself, minLength, maxLength, pattern, format (date, time,
-// date-time, uuid, ipv4, email), minimum and maximum and their exclusive forms, nullable. Refused by name:
-// every other keyword of JSON Schema that restricts values. Unknown keywords mean nothing.
+// date-time, uuid, ipv4, email), minimum and maximum and their exclusive forms, multipleOf (whole, to 1000,
+// and 0.1 to 0.000001), uniqueItems (of at most 8 listed values), nullable. Refused by name: every other
+// keyword of JSON Schema that restricts values. Unknown keywords mean nothing.
 //
 // The texts are a part of what the schema allows, never more:
 //   - properties come in the order of the schema; a schema with properties is closed unless
@@ -16,6 +17,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,10 +59,16 @@ class JsonSchemaRules final {
     NodeId rule;
     bool required;
   };
+  // What multipleOf asks for.
+  struct Divisor {
+    int64_t whole = 1;                 // of integers
+    std::optional<int> decimals = {};  // behind the point of a number; 0: integers; none: any
+  };
 
   NodeId reference(const std::string& reference, const std::string& place);
   NodeId alternatives(SchemaJson flat, const char* keyword, const std::string& place);
   NodeId listed_values(const SchemaJson& flat, const std::string& place);
+  static std::set<std::string> listed_texts(const SchemaJson& flat, const std::string& place);
   NodeId string(const SchemaJson& flat, const std::string& place);
   NodeId integer(const SchemaJson& flat, const std::string& place);
   NodeId number(const SchemaJson& flat, const std::string& place);
@@ -72,6 +80,10 @@ class JsonSchemaRules final {
   NodeId additional_of(const SchemaJson& flat, const std::string& place);
   NodeId object_of(const std::vector<Property>& properties, NodeId additional);
   NodeId array_of(const std::vector<NodeId>& first, NodeId rest, Bounds bounds);
+  // The items of `flat`, where they are listed and few: no item twice. None: that is not asked for.
+  std::optional<NodeId> array_without_repeats(const SchemaJson& flat, Bounds bounds,
+                                              const std::string& place);
+  Divisor divisor_of(const SchemaJson& flat, const std::string& place) const;
 
   GrammarBuilder& builder_;
   TextRules& rules_;

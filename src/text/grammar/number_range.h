@@ -13,13 +13,19 @@ struct IntegerRange {
   std::optional<int64_t> max;
 };
 
-// Whole bounds of numbers that need not be whole.
+// Bounds of numbers that need not be whole; both have decimals_of() or are whole.
 struct NumberRange {
-  std::optional<int64_t> min;
-  std::optional<int64_t> max;
+  std::optional<double> min;
+  std::optional<double> max;
   bool above_min = false;  // min itself is left out
   bool below_max = false;
+  std::optional<int> max_decimals = {};  // digits behind the point; none: as many as a double keeps
 };
+
+// Digits behind the point of a bound, as people write it: 0.25 has two. None: more than kMaxDecimals, or more
+// than 15 digits in all.
+inline constexpr int kMaxDecimals = 6;
+std::optional<int> decimals_of(double value);
 
 // Exactly the integers of the range, without leading zeros; -0 only where there are no bounds. An empty
 // range gives an expression that nothing matches.

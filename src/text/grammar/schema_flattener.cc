@@ -35,6 +35,8 @@ const std::set<std::string> kAssertions = {"$ref",
                                            "prefixItems",
                                            "exclusiveMinimum",
                                            "exclusiveMaximum",
+                                           "multipleOf",
+                                           "uniqueItems",
                                            "additionalProperties"};
 
 const std::set<std::string> kRefused = {"not",
@@ -46,9 +48,7 @@ const std::set<std::string> kRefused = {"not",
                                         "contains",
                                         "minContains",
                                         "maxContains",
-                                        "uniqueItems",
                                         "additionalItems",
-                                        "multipleOf",
                                         "dependencies",
                                         "$dynamicRef",
                                         "$recursiveRef",
@@ -59,11 +59,10 @@ const std::set<std::string> kRefused = {"not",
                                         "unevaluatedProperties",
                                         "unevaluatedItems"};
 
-// Values with which a refused keyword asks for nothing.
+// Values with which a keyword asks for nothing.
 bool asks_for_nothing(const std::string& name, const Json& value) {
   if (name == "uniqueItems") return value == false;
   if (name == "minProperties" || name == "minContains") return value == 0;
-  if (name == "multipleOf") return value == 1;
   return (name == "unevaluatedProperties" || name == "unevaluatedItems") && value == true;
 }
 
@@ -171,7 +170,8 @@ Json SchemaFlattener::flatten(const Json& schema, std::string_view place) {
           fail(ErrorKind::kUnsupported, "keyword '{}' at {} is not supported", name, place);
         break;
       case KeywordUse::kAssertion:
-        if (name != "$ref" && name != "allOf" && name != "nullable") flat[name] = value;
+        if (name != "$ref" && name != "allOf" && name != "nullable" && !asks_for_nothing(name, value))
+          flat[name] = value;
         break;
       case KeywordUse::kAnnotation:
         break;

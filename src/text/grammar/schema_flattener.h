@@ -43,6 +43,7 @@ class SchemaFlattener final {
 
   // Where the schema is a reference and nothing else: to what.
   static std::optional<std::string> plain_reference(const SchemaJson& schema);
+  Refused refused() const { return refused_; }
   // What a reference of this document means. Throws kUnsupported for other documents, kInvalid for nothing.
   const SchemaJson& find(const std::string& reference, std::string_view place) const;
   // Throws kUnsupported naming keyword and place for what is refused and for parts of allOf that cannot be

@@ -151,6 +151,25 @@ NodeId tool_call_rule(GrammarBuilder& builder, const Json& tools, CallCount coun
   return first;
 }
 
+NodeId text_or_calls_rule(GrammarBuilder& builder, const Json& tools, CallCount count) {
+  constexpr std::string_view kTag = "<tool_call>";
+  const NodeId end = builder.end_of_rule();
+  const NodeId calls = tool_call_rule(builder, tools, count);
+  // behind[i]: what may follow the first i characters of the tag, which is never complete in the text.
+  std::vector<NodeId> behind(kTag.size());
+  behind[0] = builder.reserve();
+  behind[1] = builder.reserve();
+  for (size_t i = kTag.size(); i-- > 0;) {
+    const std::string others = i == 0 ? "^[^<]$" : fmt::format("^[^<{}]$", kTag[i]);
+    std::vector<NodeId> ways = {end, calls,
+                                add_regex(builder, parse_regex(others), Spelling::kPlain, "", behind[0])};
+    if (i > 0) ways.push_back(builder.literal("<", behind[1]));
+    if (i + 1 < kTag.size()) ways.push_back(builder.literal(kTag.substr(i, 1), behind[i + 1]));
+    i < 2 ? builder.set_split(behind[i], std::move(ways)) : void(behind[i] = builder.split(std::move(ways)));
+  }
+  return behind[0];
+}
+
 Grammar tool_call_grammar(const Json& tools, CallCount count) {
   GrammarBuilder builder;
   const NodeId start = tool_call_rule(builder, tools, count);

@@ -18,6 +18,9 @@ enum class CallCount : uint8_t { kOne, kOneOrMore };
 // where it can be; with `strict` it is refused where it cannot: throws like JsonSchemaRules::value.
 NodeId tool_call_rule(GrammarBuilder& builder, const SchemaJson& tools, CallCount count);
 
+// Any text without a call; or a text and then calls.
+NodeId text_or_calls_rule(GrammarBuilder& builder, const SchemaJson& tools, CallCount count);
+
 Grammar tool_call_grammar(const SchemaJson& tools, CallCount count);
 
 }  // namespace longspan::text

@@ -74,7 +74,98 @@ TEST(JsonSchema, WholeBoundsOfNumbers) {
          {"0.5", "0.01"},
          {"0", "1", "0.0", "1.0"}});
   check({R"({"type": "number", "maximum": -2})", {"-2", "-2.5", "-3"}, {"-1", "-1.9", "0", "2"}});
-  EXPECT_THROW(json_schema_grammar(Json::parse(R"({"type": "number", "minimum": 0.5})")), Error);
+}
+
+TEST(JsonSchema, BoundsOfNumbersMayHaveAFraction) {
+  check({R"({"type": "number", "minimum": 0.5, "maximum": 2.25})",
+         {"0.5", "0.50", "1", "2", "2.0", "2.2", "2.25", "0.500001", "1.9999", "2.249"},
+         {"0.4", "0.49", "0", "2.26", "2.3", "3", "-1", "2.2500001", "0.49999"}});
+  check({R"({"type": "number", "exclusiveMinimum": -0.1, "exclusiveMaximum": 0.1})",
+         {"0", "0.0", "0.05", "-0.05", "0.09", "-0.0999", "0.00001"},
+         {"0.1", "-0.1", "0.10", "-0.10", "1", "-1", "0.2"}});
+  check({R"({"type": "number", "minimum": 99.5})",
+         {"99.5", "99.6", "100", "12345.678"},
+         {"99.4", "99", "-100"}});
+  check({R"({"type": "number", "maximum": -12.75})",
+         {"-12.75", "-13", "-12.8", "-100.5"},
+         {"-12.7", "-12", "12.75", "0"}});
+}
+
+TEST(JsonSchema, BoundsWithManyDigitsAreRefused) {
+  for (const char* bound : {"0.12345678", "1e-9", "123456789012.123456"})
+    EXPECT_THROW(
+        json_schema_grammar(Json::parse(fmt::format(R"({{"type": "number", "minimum": {}}})", bound))), Error)
+        << bound;
+}
+
+TEST(JsonSchema, MultiplesOfWholeNumbers) {
+  check({R"({"type": "integer", "multipleOf": 7})",
+         {"0", "7", "-14", "700", "999999999999999999"},
+         {"1", "8", "-15", "07", "-0", "7.0", "1000000000000000006"}});
+  check({R"({"type": "integer", "multipleOf": 5, "minimum": -12, "exclusiveMaximum": 115})",
+         {"-10", "-5", "0", "5", "95", "100", "110"},
+         {"-15", "115", "120", "-12", "3"}});
+  check({R"({"type": "number", "multipleOf": 3, "minimum": 1.5})",
+         {"3", "6", "12"},
+         {"0", "1.5", "4", "3.0", "-3"}});
+  check({R"({"multipleOf": 10})", {"0", "10"}, {"5", "\"10\""}});
+  EXPECT_THROW(json_schema_grammar(
+                   Json::parse(R"({"type": "integer", "multipleOf": 7, "minimum": 8, "maximum": 13})")),
+               Error)
+      << "there is none";
+}
+
+TEST(JsonSchema, MultiplesOfATenthAndSo) {
+  check({R"({"type": "number", "multipleOf": 0.01})",
+         {"0", "-1.5", "12.25", "7"},
+         {"0.001", "1.234", "1e2", "00.1"}});
+  check({R"({"type": "number", "multipleOf": 0.1, "minimum": 0.25, "maximum": 2})",
+         {"0.3", "1", "1.9", "2", "2.0"},
+         {"0.2", "0.25", "2.1", "1.95", "0"}});
+}
+
+// Every integer and every decimal of two digits, near and far from the bounds.
+TEST(JsonSchema, NumbersFitExactlyWhereTheirValueDoes) {
+  Random random(3);
+  const auto any = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  for (int i = 0; i < 60; ++i) {
+    const int64_t min = any(-300, 300);  // hundredths
+    const int64_t max = min + any(1, 400);
+    const int64_t divisor = any(1, 9);
+    const bool above = any(0, 1) == 1;
+    const Grammar grammar = json_schema_grammar(Json::parse(fmt::format(
+        R"({{"type": "number", "{}": {}, "maximum": {}}})", above ? "exclusiveMinimum" : "minimum",
+        static_cast<double>(min) / 100, static_cast<double>(max) / 100)));
+    for (int64_t value = min - 120; value <= max + 120; ++value) {
+      if (value == 0) continue;  // may be written with a sign
+      const std::string text =
+          fmt::format("{}{}.{:02}", value < 0 ? "-" : "", std::abs(value) / 100, std::abs(value) % 100);
+      const bool fits = (above ? value > min : value >= min) && value <= max;
+      EXPECT_EQ(matches(grammar, text), fits) << text << " from " << min << " to " << max << ", " << above;
+    }
+    const Json integers = {
+        {"type", "integer"}, {"minimum", min}, {"maximum", max + 2000}, {"multipleOf", divisor}};
+    const Grammar multiples = json_schema_grammar(integers);
+    for (int64_t value = min - 20; value <= max + 2020; ++value)
+      EXPECT_EQ(matches(multiples, std::to_string(value)),
+                value >= min && value <= max + 2000 && value % divisor == 0)
+          << value << " for " << integers;
+  }
+}
+
+TEST(JsonSchema, UniqueItemsOfAShortList) {
+  check({R"({"type": "array", "items": {"enum": ["a", "ab", 3]}, "uniqueItems": true, "minItems": 1})",
+         {R"(["a"])", R"(["ab", "a"])", R"([3,"a","ab"])", R"([ "ab",3 ])"},
+         {"[]", R"(["a","a"])", R"([3, "a", 3])", R"(["b"])", R"(["a",])", R"(["a","ab",3,"a"])"}});
+  check(
+      {R"({"type": "array", "items": {"$ref": "#/$defs/e"}, "uniqueItems": true, "maxItems": 2, "$defs": {"e": {"enum": [1, 2, 3]}}})",
+       {"[]", "[1]", "[3, 1]"},
+       {"[1, 2, 3]", "[2, 2]"}});
+  check({R"({"type": "array", "items": {"type": "integer"}, "uniqueItems": true, "maxItems": 1})",
+         {"[]", "[5]"},
+         {"[5, 6]"}});
 }
 
 TEST(JsonSchema, EnumAndConst) {
@@ -199,7 +290,12 @@ TEST(JsonSchema, WhatIsNotObeyedIsRefusedByName) {
     EXPECT_NE(text.find("#/properties/a"), std::string::npos) << text;
   }
   EXPECT_NE(message(R"({"uniqueItems": true})").find("uniqueItems"), std::string::npos);
-  EXPECT_NE(message(R"({"multipleOf": 3})").find("multipleOf"), std::string::npos);
+  EXPECT_NE(
+      message(R"({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})").find("uniqueItems"),
+      std::string::npos);
+  EXPECT_NE(message(R"({"multipleOf": 0.3})").find("multipleOf"), std::string::npos);
+  EXPECT_NE(message(R"({"type": "integer", "multipleOf": 1001})").find("multipleOf"), std::string::npos);
+  EXPECT_NE(message(R"({"multipleOf": 0})").find("multipleOf"), std::string::npos);
   EXPECT_NE(message(R"({"minProperties": 1})").find("minProperties"), std::string::npos);
   EXPECT_EQ(message(R"({"uniqueItems": false, "multipleOf": 1, "title": "x", "never heard of": 1})"), "");
   EXPECT_NE(message(R"({"format": "iri"})").find("iri"), std::string::npos);
@@ -261,6 +357,11 @@ const char* const kSchemas[] = {
     R"({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"], "additionalProperties": {"type": "boolean"}})",
     R"({"type": "array", "prefixItems": [{"type": "integer", "exclusiveMinimum": -5, "maximum": 99}, {"type": "string", "maxLength": 1}], "items": {"type": "null"}})",
     R"({"type": "number", "minimum": -7, "exclusiveMaximum": 13})",
+    R"({"type": "number", "minimum": -0.75, "exclusiveMaximum": 1.5})",
+    R"({"type": "number", "exclusiveMinimum": 9.99, "maximum": 1000})",
+    R"({"type": "number", "multipleOf": 0.01, "minimum": 0.5})",
+    R"({"type": "integer", "multipleOf": 12, "minimum": -1000})",
+    R"({"type": "array", "items": {"enum": ["x", "y", 3, null]}, "uniqueItems": true})",
 };
 
 TEST(JsonSchema, RandomTextsOfAGrammarAreValuesOfItsSchema) {

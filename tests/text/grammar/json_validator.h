@@ -79,6 +79,11 @@ class JsonValidator {
                    const Json& schema) const {
     if (keyword == "minItems") return value.size() >= wanted.get<size_t>();
     if (keyword == "maxItems") return value.size() <= wanted.get<size_t>();
+    if (keyword == "uniqueItems" && wanted == true) {
+      for (size_t i = 0; i < value.size(); ++i)
+        for (size_t j = 0; j < i; ++j)
+          if (value[i] == value[j]) return false;
+    }
     const size_t num_first = schema.value("prefixItems", Json::array()).size();
     for (size_t i = 0; i < value.size(); ++i) {
       if (keyword == "prefixItems" && i < num_first && !fits(value[i], wanted[i])) return false;
@@ -92,6 +97,10 @@ class JsonValidator {
     if (keyword == "maximum") return value <= wanted.get<double>();
     if (keyword == "exclusiveMinimum") return value > wanted.get<double>();
     if (keyword == "exclusiveMaximum") return value < wanted.get<double>();
+    if (keyword == "multipleOf") {
+      const double times = value / wanted.get<double>();
+      return std::abs(times - std::round(times)) <= 1e-12 * std::max(1.0, std::abs(times));
+    }
     return true;
   }
 

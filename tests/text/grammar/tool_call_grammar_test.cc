@@ -13,6 +13,7 @@ namespace {
 
 using text::CallCount;
 using text::Grammar;
+using text::GrammarBuilder;
 using text::matches;
 using text::tool_call_grammar;
 
@@ -94,6 +95,23 @@ TEST(ToolCallGrammar, WhatCannotBeObeyedIsLeftOutUnlessTheToolIsStrict) {
   EXPECT_TRUE(matches(grammar, call("f", {{"a", "any text"}, {"b", "[1, 1]"}})));
   EXPECT_FALSE(matches(grammar, call("f", {{"a", "any text"}, {"b", "1"}})));
   EXPECT_THROW(tool_call_grammar(Json::array({tool("f", schema, /*strict=*/true)}), CallCount::kOne), Error);
+}
+
+TEST(ToolCallGrammar, TextUpToACall) {
+  GrammarBuilder builder;
+  const Json tools =
+      Json::array({tool("f", Json::parse(R"({"properties": {"n": {"type": "integer"}}, "required": ["n"]})"),
+                        /*strict=*/true)});
+  const Grammar grammar = builder.build(text::text_or_calls_rule(builder, tools, CallCount::kOneOrMore));
+  const std::string one = call("f", {{"n", "5"}});
+  for (const std::string& text :
+       {std::string(), std::string("Hi < there <tool"), std::string("日本<<tool_cal"), one,
+        "Let me see.\n\n" + one, "<<" + one, "<tool_call" + one, one + "\n" + one})
+    EXPECT_TRUE(matches(grammar, text)) << text;
+  for (const std::string& text :
+       {std::string("<tool_call>"), std::string("a<tool_call>b"), call("f", {{"n", "x"}}), call("g", {}),
+        one + "b", "a" + one + "b", std::string("\xE6\x97")})
+    EXPECT_FALSE(matches(grammar, text)) << text;
 }
 
 // T26: many tools with long descriptions.
