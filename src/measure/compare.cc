@@ -267,6 +267,26 @@ void add_remarks(const Json& a, const Json& b, Comparison& comparison) {
     comparison.remarks.push_back("the temperature is above 0: outputs differ by chance");
 }
 
+Comparison compared_results(const ResultFile& a, const ResultFile& b, const ResultFile* a_again) {
+  Comparison comparison{.kind = a.kind};
+  comparison.environment = environment_differences(environment_of(a.json), environment_of(b.json));
+  std::optional<std::vector<MetricGroup>> again;
+  if (a_again != nullptr) again = groups_of_result(*a_again);
+  add_rows(groups_of_result(a), groups_of_result(b), again, comparison);
+  if (comparison.rows.empty())
+    fail(ErrorKind::kInvalid, "{} and {} have no metric in common", a.path, b.path);
+  add_own_voids("A", a.json, comparison.voids);
+  add_own_voids("B", b.json, comparison.voids);
+  add_load_voids(a.json, b.json, "A and B", comparison.voids);
+  if (a_again != nullptr) add_repeat_voids(a.json, a_again->json, comparison);
+  add_machine_voids(comparison);
+  add_drift_voids(comparison);
+  if (a.kind == ResultKind::kEndToEnd) comparison.outputs = compare_outputs(a.json, b.json);
+  add_counter_differences(a.json, b.json, comparison);
+  add_remarks(a.json, b.json, comparison);
+  return comparison;
+}
+
 }  // namespace
 
 const char* to_string(Verdict verdict) {
@@ -288,23 +308,12 @@ Comparison compare_results(const ResultFile& a, const ResultFile& b, const Resul
       fail(ErrorKind::kInvalid,
            "{} measures {}, {} measures {}: their ratio would mean nothing. Measure both in the same way",
            a.path, described(a.kind), other->path, described(other->kind));
-  Comparison comparison{.kind = a.kind};
-  comparison.environment = environment_differences(environment_of(a.json), environment_of(b.json));
-  std::optional<std::vector<MetricGroup>> again;
-  if (a_again != nullptr) again = groups_of_result(*a_again);
-  add_rows(groups_of_result(a), groups_of_result(b), again, comparison);
-  if (comparison.rows.empty())
-    fail(ErrorKind::kInvalid, "{} and {} have no metric in common", a.path, b.path);
-  add_own_voids("A", a.json, comparison.voids);
-  add_own_voids("B", b.json, comparison.voids);
-  add_load_voids(a.json, b.json, "A and B", comparison.voids);
-  if (a_again != nullptr) add_repeat_voids(a.json, a_again->json, comparison);
-  add_machine_voids(comparison);
-  add_drift_voids(comparison);
-  if (a.kind == ResultKind::kEndToEnd) comparison.outputs = compare_outputs(a.json, b.json);
-  add_counter_differences(a.json, b.json, comparison);
-  add_remarks(a.json, b.json, comparison);
-  return comparison;
+  try {
+    return compared_results(a, b, a_again);
+  } catch (const Json::exception& error) {  // written by hand, or by another program
+    fail(ErrorKind::kInvalid, "{} or {} has a member of another type than results have: {}", a.path, b.path,
+         error.what());
+  }
 }
 
 }  // namespace longspan::measure

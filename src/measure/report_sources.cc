@@ -21,6 +21,24 @@ std::string name_of_result(const fs::path& path, const fs::path& folder, const J
   return relative.replace_extension().string();
 }
 
+// A file written by hand or by another program may hold members of other types: a page of it alone would
+// tell.
+bool add_if_readable(std::vector<SavedResult>& list, const fs::path& path, const fs::path& folder,
+                     Json json) {
+  try {
+    SavedResult result{.name = name_of_result(path, folder, json), .json = std::move(json)};
+    report_html({.serving = {result},
+                 .profiles = {result},
+                 .contexts = {result},
+                 .kernels = {result},
+                 .skipped = {}});
+    list.push_back(std::move(result));
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
 void sort_by(std::vector<SavedResult>& results, const char* key) {
   std::stable_sort(results.begin(), results.end(), [&](const SavedResult& a, const SavedResult& b) {
     return a.json.value(key, Json()) < b.json.value(key, Json());
@@ -53,9 +71,7 @@ ReportSources read_report_sources(const fs::path& folder) {
                                      : kind == "context" ? &sources.contexts
                                      : kind == "kernel"  ? &sources.kernels
                                                          : nullptr;
-    if (list != nullptr)
-      list->push_back({.name = name_of_result(path, folder, json), .json = std::move(json)});
-    else
+    if (list == nullptr || !add_if_readable(*list, path, folder, std::move(json)))
       sources.skipped.push_back(path.lexically_relative(folder).string());
   }
   sort_by(sources.serving, "date");

@@ -254,6 +254,9 @@ TEST(Compare, WhatIsNoMeasurementIsRefused) {
   EXPECT_THROW(parse_result("[]", "x"), Error);
   EXPECT_THROW(parse_result("{}", "x"), Error);
   EXPECT_THROW(parse_result(R"({"kind":"peak"})", "x"), Error);
+  Json broken = serving();
+  broken["requests"][0]["text"] = 5;
+  EXPECT_THROW(compared(serving(), broken), Error);
 }
 
 TEST(Compare, JsonHasTheVerdicts) {

@@ -124,6 +124,16 @@ TEST_F(ReportPage, GnuplotIsGivenDataAndQuotedNames) {
   EXPECT_NE(script.find("6144 321.25\ne\n"), std::string::npos) << script;
 }
 
+TEST_F(ReportPage, AFileThatCannotBeReadIsLeftOut) {
+  Json json = serving_result("run", "20260101-000000", 41.5);
+  json["requests"] = {{{"error", 5}, {"prompt_tokens", "many"}}};
+  save("a.json", json);
+  save("b.json", {1, 2});
+  const ReportSources sources = read_report_sources(folder_);
+  EXPECT_TRUE(sources.empty());
+  EXPECT_EQ(sources.skipped, (std::vector<std::string>{"a.json", "b.json"}));
+}
+
 TEST_F(ReportPage, NoFolderIsAnError) { EXPECT_THROW(read_report_sources(folder_ / "none"), Error); }
 
 TEST(SvgChart, LogarithmicAxesLeaveOutWhatTheyCannotShow) {
