@@ -72,7 +72,42 @@ class Bench {
     return backend_.pack_random({&rows, 1}, k, DType::kBF16, DType::kBF16, 0.02f);
   }
 
+  // Bytes without the codes of NaN and of numbers from 2 on, should they be FP8.
+  TensorView codes(DType dtype, Shape shape) {
+    const TensorView view = tensor(dtype, shape);
+    const std::vector<uint8_t> bytes = random_bytes(std::min(view.size_bytes(), size_t{1} << 24));
+    for (size_t at = 0; at < view.size_bytes(); at += bytes.size())
+      backend_.upload(static_cast<char*>(view.data) + at, bytes.data(),
+                      std::min(bytes.size(), view.size_bytes() - at));
+    return view;
+  }
+  static std::vector<uint8_t> random_bytes(size_t count) {
+    std::vector<uint8_t> bytes(count);
+    uint32_t state = 1;
+    for (uint8_t& byte : bytes)
+      byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24) & 0xbf;
+    return bytes;
+  }
+  // 4 bits, zeros and f16 scales in groups of 128, as AWQ has them.
+  std::unique_ptr<ops::Weight> quantised_weight(Index n, Index k) {
+    constexpr Index kGroup = 128;
+    std::vector<uint8_t> values = random_bytes(static_cast<size_t>(n * k / 2));
+    std::vector<uint8_t> zeros(static_cast<size_t>(n * k / kGroup), 8);
+    std::vector<f16> scales(zeros.size(), f16(0.004f));
+    const ops::WeightPart part =
+        ops::QuantizedPart{.out_features = n,
+                           .in_features = k,
+                           .group_size = kGroup,
+                           .codes = TensorView(values.data(), DType::kU8, {n, k / 2}),
+                           .scales = TensorView(scales.data(), DType::kF16, {n, k / kGroup}),
+                           .zeros = TensorView(zeros.data(), DType::kU8, {n, k / kGroup})};
+    return backend_.pack_quantized({&part, 1}, DType::kBF16);
+  }
+
   Backend& backend() { return backend_; }
+  bool wants(const std::string& name) const {
+    return name.find(filter_) != std::string::npos || filter_.find(name) != std::string::npos;
+  }
   void forget() {
     backend_.synchronize();
     buffers_.clear();
@@ -133,22 +168,63 @@ void products(Bench& bench) {
   }
 }
 
-void attention(Bench& bench) {
+// W4A16 at the projections of the 27B: the fused product, rows unpacked once and the dense product, a bf16
+// weight, and which of the first two a step takes (up to 16 rows: as decode rows).
+void quantised(Bench& bench) {
+  struct Layer {
+    const char* name;
+    Index n, k;
+  };
+  if (!bench.wants("w4a16")) return;
+  for (const Layer& layer : {Layer{"qkv", 14336, 5120}, Layer{"gdn in", 16384, 5120},
+                             Layer{"gate_up", 34816, 5120}, Layer{"down", 5120, 17408}}) {
+    const double dense_bytes = 2.0 * static_cast<double>(layer.n * layer.k);
+    const double packed_bytes = dense_bytes / 4 + 3.0 * static_cast<double>(layer.n * layer.k / 128);
+    const int copies = static_cast<int>(static_cast<double>(kCacheBytes) / packed_bytes) + 1;
+    std::vector<std::unique_ptr<ops::Weight>> packed, dense;
+    for (int i = 0; i < copies; ++i) packed.push_back(bench.quantised_weight(layer.n, layer.k));
+    for (int i = 0; i < 2; ++i) dense.push_back(bench.weight(layer.n, layer.k));
+    for (const Index m : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
+      const TensorView x = bench.random(DType::kBF16, {m, layer.k});
+      const TensorView out = bench.tensor(DType::kBF16, {m, layer.n});
+      const double flops = 2.0 * static_cast<double>(m * layer.n * layer.k);
+      const auto row = [&](const char* form, const auto& weights, Index num_decode, double bytes) {
+        const bool chosen = &weights == &packed && (num_decode > 0) == (m <= 16);
+        bench.row(fmt::format("w4a16 {} rows {} {}{}", layer.name, m, form, chosen ? " (chosen)" : ""), bytes,
+                  flops, [&](int i) {
+                    bench.backend().matmul({.x = x,
+                                            .num_decode_rows = num_decode,
+                                            .weight = weights[static_cast<size_t>(i) % weights.size()].get(),
+                                            .out = out});
+                  });
+      };
+      row("fused", packed, m, packed_bytes * static_cast<double>((m + 15) / 16));
+      row("unpacked once", packed, 0, packed_bytes + 2 * dense_bytes);
+      row("bf16", dense, m <= 16 ? m : 0, dense_bytes);
+    }
+    bench.forget();
+  }
+}
+
+void attention(Bench& bench, DType kv_dtype) {
   constexpr Index kQ = 24, kKv = 4, kDim = 256, kPage = 832;
-  for (const Index kv_len : {4096, 8192, 16384, 32768, 131072}) {
+  const bool fp8 = kv_dtype == DType::kF8E4M3;
+  for (const Index kv_len : {4096, 8192, 16384, 32768, 65536, 131072}) {
     const Index num_pages = (kv_len + kPage - 1) / kPage;
-    const TensorView cache = bench.random(DType::kBF16, {num_pages * 2 * kPage * kKv, kDim});
+    const Shape rows_shape{num_pages * 2 * kPage * kKv, kDim};
+    const TensorView cache = fp8 ? bench.codes(kv_dtype, rows_shape) : bench.random(kv_dtype, rows_shape);
     std::vector<int32_t> pages;
     for (Index i = 0; i < num_pages; ++i) pages.push_back(static_cast<int32_t>(num_pages - 1 - i));
     TensorView table = bench.ints(pages);
     table = TensorView(table.data, DType::kI32, {1, num_pages});
-    const ops::KvCache kv{.data = cache.data,
-                          .dtype = DType::kBF16,
-                          .num_pages = num_pages,
-                          .page_stride_bytes = 2 * kPage * kKv * kDim * 2,
-                          .page_tokens = kPage,
-                          .num_kv_heads = kKv,
-                          .head_dim = kDim};
+    const ops::KvCache kv{
+        .data = cache.data,
+        .dtype = kv_dtype,
+        .num_pages = num_pages,
+        .page_stride_bytes = 2 * kPage * kKv * kDim * static_cast<Index>(dtype_size(kv_dtype)),
+        .page_tokens = kPage,
+        .num_kv_heads = kKv,
+        .head_dim = kDim};
     for (const Index q_len : {1, 4096}) {
       if (q_len > kv_len) continue;
       const TensorView rows = bench.random(DType::kBF16, {q_len * kQ, kDim});
@@ -156,11 +232,13 @@ void attention(Bench& bench) {
       const TensorView out = bench.tensor(DType::kBF16, {q_len, kQ, kDim});
       const ops::Sequences seqs{bench.ints({0, static_cast<int32_t>(q_len)}),
                                 bench.ints({static_cast<int32_t>(kv_len)}), 1, q_len == 1 ? 1 : 0};
-      const double bytes = q_len == 1 ? 4.0 * static_cast<double>(kv_len * kKv * kDim) : 0;
+      const double bytes = q_len == 1 ? 2.0 * static_cast<double>(kv_len * kKv * kDim) *
+                                            static_cast<double>(dtype_size(kv_dtype))
+                                      : 0;
       const double pairs = static_cast<double>(q_len) * static_cast<double>(kv_len - q_len / 2);
       for (const auto path : {ops::AttentionPath::kUnified, ops::AttentionPath::kPageContiguousDecode}) {
         if (q_len > 1 && path != ops::AttentionPath::kUnified) continue;
-        bench.row(fmt::format("attention q {} kv {} {}", q_len, kv_len,
+        bench.row(fmt::format("attention q {} kv {}{} {}", q_len, kv_len, fp8 ? " fp8" : "",
                               path == ops::AttentionPath::kUnified ? "unified" : "page-contiguous"),
                   bytes, 4.0 * pairs * kQ * kDim, [&](int) {
                     bench.backend().attention({.q = q,
@@ -255,7 +333,9 @@ int main_of(int argc, char** argv) {
   copies(bench);
   rows(bench);
   products(bench);
-  attention(bench);
+  quantised(bench);
+  attention(bench, DType::kBF16);
+  attention(bench, DType::kF8E4M3);
   delta(bench);
   return 0;
 }

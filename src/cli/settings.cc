@@ -153,6 +153,15 @@ std::optional<DType> kv_dtype(const io::Config& config) {
   return std::nullopt;
 }
 
+// One workspace serves all projections: the largest of its bounds is the bound.
+size_t dequant_workspace_bytes(const io::Config& config) {
+  int64_t mib = 0;
+  for (const char* key : {"prefill.dequant_workspace_qkv_mib", "prefill.dequant_workspace_gate_up_mib",
+                          "prefill.dequant_workspace_down_mib"})
+    mib = std::max(mib, in_range<int64_t>(config, key, config.integer(key), 0, 1 << 20));
+  return static_cast<size_t>(mib) << 20;
+}
+
 engine::ReplayMode replay_mode(const io::Config& config) {
   expect_word(config, "graph.hip_graph_mode",
               std::array<std::string_view, 3>{"auto", "none", "FULL_DECODE_ONLY"});
@@ -166,7 +175,7 @@ void check_device_settings(const io::Config& config, bool on_device) {
   for (const char* key : {"prefill.enable_dequant_prefill", "prefill.dequant_workspace_qkv_mib",
                           "prefill.dequant_workspace_gate_up_mib", "prefill.dequant_workspace_down_mib",
                           "graph.enforce_eager", "graph.hip_graph_mode"})
-    if (!config.is_default(key))
+    if (!config.is_default(key) && !on_device)
       log(LogLevel::kInfo, "{}: has no effect on the cpu device", where(config, key));
   if (!config.boolean("graph.chunked_prefill"))
     refuse(config, "graph.chunked_prefill",
@@ -286,6 +295,8 @@ engine::EngineOptions engine_options(const io::Config& config, engine::Purpose p
       .max_decode_stall_ms = config.number("engine.max_decode_stall_ms"),
       .max_waiting = config.integer("engine.max_waiting"),
       .tensor_parallel = config.integer("model.tensor_parallel_size"),
+      .dequant_prefill = config.boolean("prefill.enable_dequant_prefill"),
+      .dequant_workspace_bytes = dequant_workspace_bytes(config),
       .decode_segments = static_cast<int32_t>(in_range<int64_t>(
           config, "attention.hip_attention_softmax_segments",
           config.integer("attention.hip_attention_softmax_segments"), 0, ops::device::kMaxDecodeSegments)),

@@ -96,6 +96,18 @@ size_t weight_bytes(const EngineOptions& options, const EngineInfo& info) {
   return model::estimate_weight_bytes(info.config, info.dtype);
 }
 
+// What the rows of the largest quantised projection take on a device while a product reads them.
+size_t dequant_bytes(const EngineOptions& options, const EngineInfo& info) {
+  if (options.device != DeviceKind::kDevice || !info.config.quantization.quantised()) return 0;
+  const io::ModelConfig& config = info.config;
+  const Index q_rows = config.q_width() * (config.attn_output_gate ? 2 : 1);
+  const Index linear = config.is_hybrid() ? config.conv_channels() + config.linear_value_width() : 0;
+  const Index widest = std::max({2 * config.intermediate_size, q_rows + 2 * config.kv_width(), linear});
+  const Index elements = std::max(widest, config.intermediate_size) * config.hidden_size;
+  const size_t bytes = static_cast<size_t>(elements) * dtype_size(info.dtype);
+  return options.dequant_workspace_bytes > 0 ? std::min(bytes, options.dequant_workspace_bytes) : bytes;
+}
+
 // What the budget leaves beside weights and workspace; INT64_MAX in an explanation without a budget.
 int64_t room_for_cache(const EngineOptions& options, Purpose purpose, size_t others) {
   const auto left = [&](size_t bytes) { return static_cast<int64_t>(bytes - std::min(bytes, others)); };
@@ -188,7 +200,8 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
   std::erase_if(info.eos_ids, [&](int32_t id) { return id < 0 || id >= info.config.vocab_size; });
   std::tie(info.dtype, info.dtype_reason) = choose_dtype(options, info.config);
   info.weight_bytes = weight_bytes(options, info) / static_cast<size_t>(options.tensor_parallel);
-  info.workspace_bytes = model::Model::workspace_bytes(info.config, info.dtype, step_limits(options));
+  info.workspace_bytes = model::Model::workspace_bytes(info.config, info.dtype, step_limits(options)) +
+                         dequant_bytes(options, info);
   info.attention = {.dtype = info.dtype,
                     .head_dim = info.config.head_dim,
                     .num_q_heads = info.config.num_q_heads,
@@ -252,6 +265,12 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
     lines.push_back(fmt::format("replay      {}", options.replay == ReplayMode::kNone
                                                       ? "off (graph.hip_graph_mode, graph.enforce_eager)"
                                                       : "steps that only decode, recorded once a shape"));
+  if (const size_t bytes = dequant_bytes(options, info))
+    lines.push_back(
+        options.dequant_prefill
+            ? fmt::format("prefill     quantised weights are unpacked once a layer and chunk, {} at a time",
+                          format_bytes(bytes))
+            : "prefill     multiplies 4-bit weights as they are (prefill.enable_dequant_prefill)");
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));

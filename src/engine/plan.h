@@ -39,6 +39,8 @@ struct EngineOptions {
   double max_decode_stall_ms = 0;         // 0: no limit
   int64_t max_waiting = 256;              // requests that may queue
   int64_t tensor_parallel = 1;            // ranks; planning knows more than one, this build runs one
+  bool dequant_prefill = true;            // on a device, prompt rows have quantised weights unpacked once
+  size_t dequant_workspace_bytes = 0;     // for that, at most; 0: as the largest layer needs
   int32_t decode_segments = 0;            // of one decode attention on a device, at most; 0: it chooses
   std::optional<DType> kv_dtype;          // of K and V in the cache; none: the products' dtype
   // Budget of weights, workspace and cache: bytes, else a share of the free memory, else (both 0) what the

@@ -97,11 +97,11 @@ constexpr ConfigKey kKeys[] = {
 
     {"prefill.enable_dequant_prefill", kBool, "true", "", "Large products of 4-bit weights unpack them once"},
     {"prefill.dequant_workspace_qkv_mib", kInteger, "0", "MiB",
-     "Upper bound of that workspace; 0: as needed"},
+     "Bound of the one workspace for that; the largest of the three counts; 0: as needed"},
     {"prefill.dequant_workspace_gate_up_mib", kInteger, "0", "MiB",
-     "Upper bound of that workspace; 0: as needed"},
+     "Bound of the one workspace for that; the largest of the three counts; 0: as needed"},
     {"prefill.dequant_workspace_down_mib", kInteger, "0", "MiB",
-     "Upper bound of that workspace; 0: as needed"},
+     "Bound of the one workspace for that; the largest of the three counts; 0: as needed"},
 
     {"graph.enforce_eager", kBool, "false", "", "No device graphs"},
     {"graph.hip_graph_mode", kString, "auto", "",

@@ -130,6 +130,9 @@ std::vector<FixtureCase> device_cases() {
     return {{"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 0},
             {"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 1},
             {"dense_qwen2_bias", DType::kF32, kExact, kDevice, 20, 1},
+            {"quant_awq_g128", DType::kF32, kExact, kDevice, 20, 1},
+            {"quant_ct_g32_asym", DType::kBF16, kQuantisedBf16, kDevice, 20, 0},
+            {"quant_fp8_block128", DType::kF32, kExact, kDevice, 20, 0},
             {"dense_qwen3", DType::kBF16, kFp8Cache, kDevice, 20, 0, DType::kF8E4M3},
             {"dense_qwen3", DType::kBF16, kFp8Cache, kDevice, 20, 1, DType::kF8E4M3}};
   std::vector<FixtureCase> cases;
@@ -141,6 +144,11 @@ std::vector<FixtureCase> device_cases() {
   cases.push_back({"hybrid_r3_tied", DType::kBF16, {1.5e-1, 1.5e-1, -1}, kDevice});
   cases.push_back({"dense_qwen3", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}, kDevice});
   cases.push_back({"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}, kDevice});
+  for (const char* fixture : {"quant_awq_g128", "quant_gptq_g128_sym", "quant_ct_g128_sym",
+                              "quant_ct_g32_asym", "quant_fp8_block128"}) {
+    cases.push_back({fixture, DType::kF32, kExact, kDevice});
+    cases.push_back({fixture, DType::kBF16, kQuantisedBf16, kDevice});
+  }
   cases.push_back({"tiny", DType::kBF16, kFp8Cache, kDevice, 1 << 20, 0, DType::kF8E4M3});
   cases.push_back({"dense_qwen3", DType::kF32, kFp8Cache, kDevice, 1 << 20, 0, DType::kF8E4M3});
   return cases;

@@ -41,7 +41,7 @@ struct KvReaders {
 // that reads before the others have written their part gets NaN now and then (field report 004).
 template <class T, class E, bool kTable, int kThreads>
 DEVICE_FN KvReaders<T, E, kTable> kv_readers(const PagedKv<E>& kv, int kv_head, SharedPool& pool) {
-  KvReaders<T, E, kTable> readers;
+  KvReaders<T, E, kTable> readers{};
   if constexpr (kTable) {
     readers.k.table = pool.take<float>(kNumCodes);
     readers.v.table = pool.take<float>(kNumCodes);
