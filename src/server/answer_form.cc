@@ -1,6 +1,7 @@
 #include "server/answer_form.h"
 
 #include <algorithm>
+#include <set>
 
 #include "text/grammar/json_schema.h"
 #include "text/grammar/tool_call_grammar.h"
@@ -10,7 +11,7 @@ namespace {
 
 // The schema's and the tools' errors become those of a field.
 template <class Build>
-auto naming(const char* field, Build&& build) {
+auto naming(const std::string& field, Build&& build) {
   try {
     return build();
   } catch (const Error& error) {
@@ -25,26 +26,44 @@ Json tools_of_choice(const Json& tools, const ToolChoice& choice) {
   return chosen;
 }
 
-}  // namespace
-
-std::optional<Json> parse_response_format(const JsonFields& fields) {
-  const Json* format = fields.object("response_format");
-  if (!format) return std::nullopt;
-  const JsonFields inner(*format, "response_format.");
-  const std::string type = inner.text("type").value_or("text");
-  if (type == "text") return std::nullopt;
-  const Json* holder = format;
-  if (type == "json_schema") {
-    holder = inner.object("json_schema");
-    if (!holder) fail_field("response_format.json_schema", "is missing: need an object with a schema");
-  } else if (type != "json_object") {
-    fail_field("response_format", "got type '{}', need text, json_object or json_schema", type);
-  }
-  const auto schema = holder->find("schema");
-  if (schema != holder->end() && !schema->is_null()) return *schema;
-  if (type == "json_schema") fail_field("response_format.json_schema.schema", "is missing: need a schema");
-  return Json{{"type", "object"}};
+bool has_strict(const Json& tools) {
+  return std::any_of(tools.begin(), tools.end(),
+                     [](const Json& tool) { return tool["function"].value("strict", Json()) == true; });
 }
+
+// ^ and $ are implied, and allowed at the ends.
+std::string anchored(std::string pattern) {
+  if (pattern.starts_with("^")) pattern.erase(0, 1);
+  if (pattern.ends_with("$")) {
+    size_t num_escapes = 0;
+    while (num_escapes + 1 < pattern.size() && pattern[pattern.size() - 2 - num_escapes] == '\\')
+      ++num_escapes;
+    if (num_escapes % 2 == 0) pattern.pop_back();
+  }
+  return "^(?:" + pattern + ")$";
+}
+
+text::NodeId shape_rule(text::GrammarBuilder& builder, const AnswerShape& shape) {
+  switch (shape.kind) {
+    case AnswerShape::Kind::kSchema: {
+      text::TextRules rules(builder);
+      return text::JsonSchemaRules(builder, rules, shape.value).value(shape.value);
+    }
+    case AnswerShape::Kind::kRegex:
+      return text::add_regex(builder, text::parse_regex(anchored(shape.value.get<std::string>())),
+                             text::Spelling::kPlain, "", builder.end_of_rule());
+    case AnswerShape::Kind::kChoice: {
+      std::set<std::string> texts;
+      for (const Json& one : shape.value) texts.insert(one.get<std::string>());
+      std::vector<text::GrammarBuilder::Ending> endings;
+      for (const std::string& text : texts) endings.emplace_back(text, builder.end_of_rule());
+      return builder.one_of(std::move(endings));
+    }
+  }
+  return builder.reserve();
+}
+
+}  // namespace
 
 ToolChoice parse_tool_choice(const JsonFields& fields, const Json& tools) {
   const Json* choice = fields.find("tool_choice");
@@ -67,30 +86,32 @@ ToolChoice parse_tool_choice(const JsonFields& fields, const Json& tools) {
   return required;
 }
 
-AnswerForm make_answer_form(const std::optional<Json>& schema, const Json& tools, const ToolChoice& choice,
-                            bool parallel_calls) {
+AnswerForm make_answer_form(const std::optional<AnswerShape>& shape, const Json& tools,
+                            const ToolChoice& choice, bool parallel_calls) {
   const bool required = choice.mode == ToolChoice::Mode::kRequired;
-  if (!required && !schema) return {};
   const bool with_calls = choice.mode != ToolChoice::Mode::kNone && !tools.is_null();
+  const bool text_or_calls = !required && !shape && with_calls && has_strict(tools);
+  if (!required && !shape && !text_or_calls) return {};
   text::GrammarBuilder builder;
   std::vector<text::NodeId> starts;
   AnswerForm form;
-  if (!required) {
-    text::TextRules rules(builder);
-    text::JsonSchemaRules json(builder, rules, *schema);
-    starts.push_back(naming("response_format", [&] { return json.value(*schema); }));
-    form.source = dump(*schema);
+  if (shape && !required) {
+    starts.push_back(naming(shape->field, [&] { return shape_rule(builder, *shape); }));
+    form.source = fmt::format("{}{}", static_cast<int>(shape->kind), dump(shape->value));
   }
   if (with_calls) {
     const Json chosen = tools_of_choice(tools, choice);
     const auto count =
         parallel_calls && choice.name.empty() ? text::CallCount::kOneOrMore : text::CallCount::kOne;
-    starts.push_back(naming("tools", [&] { return text::tool_call_rule(builder, chosen, count); }));
-    form.source += fmt::format("\n{}{}", static_cast<int>(count), dump(chosen));
+    starts.push_back(naming("tools", [&] {
+      return text_or_calls ? text::text_or_calls_rule(builder, chosen, count)
+                           : text::tool_call_rule(builder, chosen, count);
+    }));
+    form.source += fmt::format("\n{}{}{}", text_or_calls, static_cast<int>(count), dump(chosen));
   }
-  const char* field = required ? "tools" : "response_format";
-  form.grammar = naming(
-      field, [&] { return std::make_shared<const text::Grammar>(builder.build(builder.split(starts))); });
+  form.grammar = naming(shape && !required ? shape->field : "tools", [&] {
+    return std::make_shared<const text::Grammar>(builder.build(builder.split(starts)));
+  });
   return form;
 }
 

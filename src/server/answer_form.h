@@ -1,5 +1,5 @@
-// AnswerForm: what a request wants its answer to be, by response_format and tool_choice, as a grammar; and
-// the masks of such grammars, kept while they are in use.
+// AnswerForm: what a request wants its answer to be, by its shape and its tools, as a grammar; and the masks
+// of such grammars, kept while they are in use.
 #pragma once
 
 #include <list>
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "server/json_fields.h"
+#include "server/answer_shape.h"
 #include "text/grammar/token_masks.h"
 
 namespace longspan::server {
@@ -25,16 +25,14 @@ struct ToolChoice {
   std::string name;  // with kRequired: of the one tool; empty: any of them
 };
 
-// OpenAI's response_format: {type: text | json_object | json_schema, json_schema: {schema}}. None: any text.
-// Throws WireError naming the field, as all of these do.
-std::optional<Json> parse_response_format(const JsonFields& fields);
-
-// OpenAI's tool_choice: auto, none, required, or a function by name. `tools`: normalised, or null.
+// OpenAI's tool_choice: auto, none, required, or a function by name. `tools`: normalised, or null. Throws
+// WireError naming the field, as all of these do.
 ToolChoice parse_tool_choice(const JsonFields& fields, const Json& tools);
 
-// Calls where they are required; else a value of the schema, or also calls where there are tools.
-AnswerForm make_answer_form(const std::optional<Json>& schema, const Json& tools, const ToolChoice& choice,
-                            bool parallel_calls);
+// Calls where they are required; else a text of the shape, or also calls where there are tools. Without a
+// shape: any text and then calls, if a tool is strict.
+AnswerForm make_answer_form(const std::optional<AnswerShape>& shape, const Json& tools,
+                            const ToolChoice& choice, bool parallel_calls);
 
 // Thread-safe. Borrows the tokenizer.
 class TokenMaskCache final {

@@ -201,7 +201,7 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
   if (!tools.is_null()) chat.generation.answer.tools = std::make_shared<text::ToolSchema>(tools);
   const bool parallel = fields.boolean("parallel_tool_calls").value_or(true);
   chat.generation.answer.parallel_calls = parallel;
-  chat.generation.form = make_answer_form(parse_response_format(fields), tools, choice, parallel);
+  chat.generation.form = make_answer_form(parse_answer_shape(fields), tools, choice, parallel);
   if (chat.generation.form.grammar) chat.generation.answer.call_in_reasoning = text::CallInReasoning::kIsText;
   parse_logprobs(fields, chat.generation);
   return chat;

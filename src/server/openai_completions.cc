@@ -154,7 +154,7 @@ CompletionRequest parse_completion_request(const Json& body, const Service& serv
   }
   generation.prompts = parse_prompts(fields, service);
   generation.form =
-      make_answer_form(parse_response_format(fields), nullptr, {ToolChoice::Mode::kNone}, false);
+      make_answer_form(parse_answer_shape(fields), nullptr, {ToolChoice::Mode::kNone}, false);
   const auto num_choices = static_cast<int64_t>(generation.prompts.size()) * generation.num_choices;
   if (num_choices > service.options.max_choices)
     fail_field("prompt", "got {} prompts times n = {}, need at most {} choices", generation.prompts.size(),

@@ -60,9 +60,7 @@ std::vector<std::pair<int32_t, float>> parse_logit_bias(const JsonFields& fields
 
 // Fields with a meaning that this server does not give them: silence would be a wrong answer.
 void refuse_unsupported(const JsonFields& fields) {
-  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "grammar", "json_schema", "regex", "ebnf"})
-    fields.refuse(name, "use response_format");
+  for (const char* name : {"grammar", "json_schema", "ebnf"}) fields.refuse(name, "use response_format");
   for (const char* name :
        {"allowed_token_ids", "bad_words", "stop_regex", "logits_processors", "lora_path", "prompt_logprobs",
         "truncate_prompt_tokens", "thinking_token_budget", "audio", "input_ids", "logprob_token_ids"})

@@ -2,6 +2,9 @@
 // it says here is the work of the constraint.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <regex>
 #include <set>
 
 #include "server/server_fixture.h"
@@ -106,6 +109,47 @@ TEST(AnswerForm, a_stream_equals_the_whole_answer) {
   EXPECT_EQ(streamed(body).content, whole(body).content);
 }
 
+// Of vLLM's fields, both spellings; and a schema as a text.
+TEST(AnswerForm, shapes_have_the_names_of_vllm_too) {
+  const Json schema = Json::parse(kSchemas[0]);
+  const Json choices = {"Kyoto", "Kyoto Station", "日本"};
+  const std::vector<std::pair<Json, std::function<bool(const std::string&)>>> cases = {
+      {{{"guided_json", schema}},
+       [&](const std::string& text) { return JsonValidator(schema).fits(Json::parse(text)); }},
+      {{{"guided_json", schema.dump()}},
+       [&](const std::string& text) { return JsonValidator(schema).fits(Json::parse(text)); }},
+      {{{"structured_outputs", {{"json", schema}}}},
+       [&](const std::string& text) { return JsonValidator(schema).fits(Json::parse(text)); }},
+      {{{"guided_regex", "[a-c]{3}-\\d{2}|ok\\$"}},
+       [](const std::string& text) { return std::regex_match(text, std::regex("[a-c]{3}-\\d{2}|ok\\$")); }},
+      {{{"structured_outputs", {{"regex", "^\\d{4}$"}}}},
+       [](const std::string& text) { return std::regex_match(text, std::regex("\\d{4}")); }},
+      {{{"guided_choice", choices}},
+       [&](const std::string& text) {
+         return std::find(choices.begin(), choices.end(), text) != choices.end();
+       }},
+      {{{"structured_outputs", {{"choice", choices}}}},
+       [&](const std::string& text) {
+         return std::find(choices.begin(), choices.end(), text) != choices.end();
+       }},
+  };
+  for (const auto& [shape, fits] : cases) {
+    for (int seed = 0; seed < 4; ++seed) {
+      const Json body = hot("Tell me about Kyoto.", with(shape, {{"seed", seed}}));
+      const Said said = whole(body);
+      EXPECT_EQ(said.finish, "stop");
+      EXPECT_TRUE(fits(said.content)) << shape << "\n" << said.content;
+      EXPECT_EQ(streamed(body).content, said.content) << shape;
+    }
+  }
+}
+
+TEST(AnswerForm, text_completions_choose_too) {
+  const Json body = {{"prompt", "Kyoto is"}, {"guided_choice", {"yes", "no"}}, {"max_tokens", 20}};
+  const std::string text = post("/v1/completions", body).json()["choices"][0]["text"];
+  EXPECT_TRUE(text == "yes" || text == "no") << text;
+}
+
 TEST(AnswerForm, json_object_is_any_object) {
   int num_complete = 0;
   for (int seed = 0; seed < 8; ++seed) {
@@ -195,6 +239,34 @@ TEST(AnswerForm, required_calls_may_be_several) {
   }
 }
 
+// A call that nobody required: a text may come instead, but a call of a strict tool fits its schema.
+TEST(AnswerForm, calls_of_strict_tools_fit_where_the_model_chooses_to_call) {
+  Json tools = kTools;
+  tools.erase(1);
+  tools[0]["function"]["strict"] = true;
+  int num_calls = 0;
+  for (int seed = 0; seed < 16; ++seed) {
+    Json body = hot("What is the weather in Kyoto?", {{"tools", tools}, {"seed", seed}, {"max_tokens", 300}});
+    body["temperature"] = seed < 2 ? 0.0 : 0.7;
+    const Said said = whole(body);
+    const Said again = streamed(body);
+    EXPECT_EQ(again.content, said.content);
+    EXPECT_EQ(again.calls, said.calls);
+    EXPECT_EQ(said.content.find("<tool_call>"), std::string::npos);
+    for (const Json& call : said.calls) {
+      ++num_calls;
+      const Json arguments = Json::parse(call["arguments"].get<std::string>());
+      EXPECT_TRUE(JsonValidator(kParameters).fits(arguments)) << arguments;
+    }
+  }
+  EXPECT_GT(num_calls, 0);
+  EXPECT_NE(whole(hot("Hello!", {{"tools", tools}, {"temperature", 0}, {"max_tokens", 30}})).content, "");
+  tools[0]["function"]["parameters"]["properties"]["city"]["not"] = Json::object();
+  const Reply refused = post(kChat, hot("Hi", {{"tools", tools}}));
+  EXPECT_EQ(refused.status, 400) << "a strict tool is obeyed or refused";
+  EXPECT_EQ(refused.json()["error"]["param"], "tools");
+}
+
 TEST(AnswerForm, a_call_comes_behind_the_reasoning) {
   const Said said =
       whole(with(hot("What is the weather in Kyoto?",
@@ -269,7 +341,17 @@ TEST(AnswerForm, what_cannot_be_is_refused_with_the_name_of_its_field) {
   EXPECT_EQ(refusal({{"tools", kTools},
                      {"tool_choice", {{"type", "function"}, {"function", {{"name", "other"}}}}}})["param"],
             "tool_choice");
-  EXPECT_EQ(refusal({{"guided_json", Json::object()}})["param"], "guided_json");
+  EXPECT_EQ(refusal({{"guided_json", "{"}})["param"], "guided_json");
+  EXPECT_EQ(refusal({{"guided_json", {{"not", Json::object()}}}})["param"], "guided_json");
+  EXPECT_EQ(refusal({{"guided_regex", "(?<=x)a"}})["param"], "guided_regex");
+  EXPECT_EQ(refusal({{"guided_choice", Json::array()}})["param"], "guided_choice");
+  EXPECT_EQ(refusal({{"guided_choice", {1}}})["param"], "guided_choice");
+  EXPECT_EQ(refusal({{"guided_grammar", "root ::= \"a\""}})["param"], "guided_grammar");
+  EXPECT_EQ(refusal({{"structured_outputs", {{"grammar", "x"}}}})["param"], "structured_outputs.grammar");
+  EXPECT_EQ(refusal({{"structured_outputs", {{"json", 5}}}})["param"], "structured_outputs.json");
+  EXPECT_EQ(refusal({{"guided_regex", "a"}, {"guided_choice", {"a"}}})["param"], "guided_choice");
+  EXPECT_EQ(refusal(with(schema_format({{"type", "null"}}), {{"guided_regex", "a"}}))["param"],
+            "guided_regex");
 }
 
 }  // namespace

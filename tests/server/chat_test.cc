@@ -366,7 +366,8 @@ TEST(Chat, fields_without_a_meaning_here_are_refused_by_name) {
     return reply.json()["error"]["param"];
   };
   EXPECT_EQ(param({{"response_format", {{"type", "grammar"}}}}), "response_format");
-  EXPECT_EQ(param({{"guided_regex", "a*"}}), "guided_regex");
+  EXPECT_EQ(param({{"guided_grammar", "root ::= 'a'"}}), "guided_grammar");
+  EXPECT_EQ(param({{"grammar", "root ::= 'a'"}}), "grammar");
   EXPECT_EQ(param({{"allowed_token_ids", {1}}}), "allowed_token_ids");
   EXPECT_EQ(param({{"temperature", -1}}), "temperature");
   EXPECT_EQ(param({{"top_logprobs", 3}}), "top_logprobs");
