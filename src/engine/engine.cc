@@ -195,8 +195,7 @@ void Engine::admit(schedule::SeqId id, std::unique_ptr<Live> live) {
 }
 
 void Engine::step() {
-  const schedule::StepPlan& plan =
-      scheduler_->plan_step(speed_.prefill_tokens_per_ms(options_.max_decode_stall_ms));
+  const schedule::StepPlan& plan = scheduler_->plan_step(speed_.prefill_limit(options_.max_decode_stall_ms));
   if (plan.empty()) fail(ErrorKind::kExhausted, "requests wait, but none of them can run");  // else: for ever
   publish_schedule();
   const int64_t num_non_finite = num_non_finite_;
@@ -211,8 +210,7 @@ void Engine::step() {
   sample_rows(plan, inputs, compute(mirror_->upload(inputs)));
   publish_progress(plan);
 
-  speed_.add(plan.num_tokens - plan.num_decode_seqs, plan.num_decode_seqs,
-             std::chrono::duration<double, std::milli>(Clock::now() - started).count());
+  speed_.add(work_of(plan), std::chrono::duration<double, std::milli>(Clock::now() - started).count());
   const std::span<const schedule::Finished> finished = scheduler_->complete(sampled_);
   // What a request with NaN logits left in the cache may be as bad.
   if (num_non_finite_ > num_non_finite) forget_prefixes();

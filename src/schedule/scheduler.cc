@@ -19,9 +19,6 @@ void check(const SchedulerOptions& options) {
          options.max_num_seqs, options.max_num_batched_tokens);
   if (options.max_model_len < 2)
     fail(ErrorKind::kInvalid, "[scheduler] max_model_len is {}, need at least 2", options.max_model_len);
-  if (options.max_decode_stall_ms < 0)
-    fail(ErrorKind::kInvalid, "[scheduler] max_decode_stall_ms is {}, need at least 0",
-         options.max_decode_stall_ms);
 }
 
 }  // namespace
@@ -70,9 +67,9 @@ Admission Scheduler::add(Request request) {
 
 // ---- Planning.
 
-const StepPlan& Scheduler::plan_step(double prefill_tokens_per_ms) {
+const StepPlan& Scheduler::plan_step(const PrefillLimit& limit) {
   CHECK_MSG(!in_step_, "[scheduler] plan_step before complete");
-  begin_step(prefill_tokens_per_ms);
+  begin_step(limit);
   // Where decode rows fill the budget, every other step keeps one grid chunk free for whoever prefills.
   pick_decodes(std::exchange(prefill_starved_, false) ? kGrid : 0);
   pick_prefills();
@@ -89,7 +86,7 @@ const StepPlan& Scheduler::plan_step(double prefill_tokens_per_ms) {
   return step_;
 }
 
-void Scheduler::begin_step(double prefill_tokens_per_ms) {
+void Scheduler::begin_step(const PrefillLimit& limit) {
   step_.swap_out.clear();
   step_.swap_in.clear();
   step_.copies.clear();
@@ -106,12 +103,7 @@ void Scheduler::begin_step(double prefill_tokens_per_ms) {
 
   const bool any_decode =
       std::any_of(order_.begin(), order_.end(), [](const Sequence* seq) { return !seq->in_prefill(); });
-  int64_t prefill_tokens = options_.max_num_batched_tokens;
-  if (any_decode && options_.max_decode_stall_ms > 0 && prefill_tokens_per_ms > 0) {
-    const double limit = std::min(prefill_tokens_per_ms * options_.max_decode_stall_ms, 1e9);
-    prefill_tokens = std::clamp(floor_grid(static_cast<int64_t>(limit)), kGrid, prefill_tokens);
-  }
-  budget_ = StepBudget(options_.max_num_batched_tokens, prefill_tokens);
+  budget_ = StepBudget(options_.max_num_batched_tokens, any_decode ? limit : PrefillLimit());
 }
 
 // Decode rows, best rank first, while more than `reserve` tokens are left. A second call goes on from there.

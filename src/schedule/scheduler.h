@@ -1,8 +1,8 @@
 // Scheduler: who computes what in the next step. Pure bookkeeping over sequences, pages and states: no model,
 // no device, no threads, no clock. Owned by the engine thread; never throws after construction.
 //
-//   scheduler.add(request);                                     // any time between steps
-//   const StepPlan& plan = scheduler.plan_step(tokens_per_ms);  // copy, run, sample
+//   scheduler.add(request);                             // any time between steps
+//   const StepPlan& plan = scheduler.plan_step(limit);  // copy, run, sample
 //   for (const Finished& f : scheduler.complete(sampled)) ...   // advance; then plan again
 #pragma once
 
@@ -31,7 +31,6 @@ struct SchedulerOptions {
   int64_t max_num_batched_tokens = 4096;  // tokens of a step; at least kGrid
   int64_t max_model_len = 32768;          // prompt and answer of a sequence
   int64_t max_waiting = 1024;             // requests not running yet
-  double max_decode_stall_ms = 0;         // a step with decode rows prefills no longer than this; 0: no limit
   bool reuse_decoded = false;             // keep what decode computed for the next turn: faster, not exact
   int64_t min_checkpoint_tokens = 512;    // state checkpoints lie at least this far apart
 };
@@ -80,9 +79,9 @@ class Scheduler {
             const SchedulerOptions& options);
 
   Admission add(Request request);
-  // prefill_tokens_per_ms: the caller's estimate, for max_decode_stall_ms; 0: unknown, no limit.
+  // `limit` holds in steps with decode rows: their streams wait for the prompts in it.
   // The plan is valid until the next call; an empty one, which needs no complete(), says: nothing to run.
-  const StepPlan& plan_step(double prefill_tokens_per_ms = 0);
+  const StepPlan& plan_step(const PrefillLimit& limit = {});
   // The step was run: `sampled` has one entry for each row with sample set, in any order; a cancelled
   // sequence's may be missing. Returns who ended; valid until the next call.
   std::span<const Finished> complete(std::span<const Sampled> sampled);
@@ -106,7 +105,7 @@ class Scheduler {
   };
 
   // scheduler.cc: the parts of plan_step, in order, and of complete.
-  void begin_step(double prefill_tokens_per_ms);
+  void begin_step(const PrefillLimit& limit);
   void pick_decodes(int64_t reserve);
   void pick_prefills();
   void extend_prefills();

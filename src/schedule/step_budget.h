@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cache/page_plan.h"
+#include "schedule/prefill_limit.h"
 
 namespace longspan::schedule {
 
@@ -14,8 +15,9 @@ inline int64_t floor_grid(int64_t num_tokens) { return num_tokens / kGrid * kGri
 class StepBudget {
  public:
   StepBudget() = default;
-  // num_tokens in all, of which at most prefill_tokens may be prompt.
-  StepBudget(int64_t num_tokens, int64_t prefill_tokens) : left_(num_tokens), prefill_left_(prefill_tokens) {}
+  // num_tokens in all, of which the prompt's may take as long as the limit says, but a grid chunk at least.
+  explicit StepBudget(int64_t num_tokens, const PrefillLimit& limit = {})
+      : left_(num_tokens), limit_(limit), ms_left_(limit.ms) {}
 
   int64_t left() const { return left_; }
   void take_decode() { --left_; }
@@ -32,10 +34,13 @@ class StepBudget {
   void close_decodes();  // from here on only prefill counts: fixes what is short
 
  private:
-  int64_t room() const;
+  // For prompt tokens behind `context` others, where `kept` tokens of short prompts come besides.
+  int64_t room(int64_t context, int64_t kept) const;
 
   int64_t left_ = 0;
-  int64_t prefill_left_ = 0;
+  PrefillLimit limit_;
+  double ms_left_ = 0;
+  bool has_chunk_ = false;
   int64_t short_tokens_ = 0;
   int64_t kept_ = 0;
 };

@@ -58,7 +58,6 @@ Trace random_trace(Random& random) {
   trace.options = {.max_num_seqs = static_cast<int32_t>(random.in(1, 12)),
                    .max_num_batched_tokens = random.one_of<int64_t>({64, 100, 256, 1024}),
                    .max_model_len = kMaxModelLen,
-                   .max_decode_stall_ms = random.chance(50) ? 10.0 : 0.0,
                    .reuse_decoded = random.chance(10),
                    .min_checkpoint_tokens = random.one_of<int64_t>({64, 64, 128, 512})};
   return trace;
@@ -96,7 +95,7 @@ class History {
     while (std::ssize(jobs_) < num_jobs || engine_.scheduler().has_work()) {
       if (std::ssize(jobs_) < num_jobs && random_.chance(arrivals_percent)) add_job();
       maybe_cancel();
-      if (!engine_.begin_step(/*prefill_tokens_per_ms=*/static_cast<double>(random_.in(0, 30)))) {
+      if (!engine_.begin_step(random_limit())) {
         ASSERT_FALSE(engine_.scheduler().has_work()) << "stuck: " << description();
         continue;
       }
@@ -113,6 +112,14 @@ class History {
   }
 
  private:
+  PrefillLimit random_limit() {
+    if (random_.chance(50)) return {};
+    return {.ms = 10,
+            .token_ms = 1.0 / static_cast<double>(random_.in(1, 30)),
+            .pair_ms = random_.one_of({0.0, 1e-5, 1e-3}),
+            .max_end = random_.one_of<int64_t>({0, 0, 200})};
+  }
+
   std::string description() {
     cache::CacheMemory& memory = engine_.scheduler().memory();
     return fmt::format(

@@ -128,16 +128,16 @@ TEST(Scheduler, OneTokenPromptIsStillAPrefill) {
 }
 
 TEST(Scheduler, ChunksShrinkWhileOthersDecode) {
-  SimulatedEngine engine({}, {.num_pages = 200},
-                         {.max_num_batched_tokens = 4096, .max_decode_stall_ms = 100});
+  SimulatedEngine engine({}, {.num_pages = 200}, {.max_num_batched_tokens = 4096});
   engine.scheduler().add(request(1, talkative_prompt(10, 100), 100));
-  engine.begin_step(/*prefill_tokens_per_ms=*/3);
+  const PrefillLimit limit{.ms = 100, .token_ms = 1.0 / 3};  // 300 tokens
+  engine.begin_step(limit);
   engine.finish_step();
   engine.scheduler().add(request(2, prompt_of(5000), 5));
-  engine.begin_step(3);
-  EXPECT_EQ(q_lens(engine.plan()), (std::vector<int32_t>{1, 256}));  // 300 tokens are 100 ms
+  engine.begin_step(limit);
+  EXPECT_EQ(q_lens(engine.plan()), (std::vector<int32_t>{1, 256}));
   engine.finish_step();
-  engine.begin_step(0.1);
+  engine.begin_step({.ms = 1, .token_ms = 0.1});
   EXPECT_EQ(q_lens(engine.plan()), (std::vector<int32_t>{1, 64})) << "never less than one grid chunk";
   engine.finish_step();
   engine.begin_step();
@@ -146,10 +146,9 @@ TEST(Scheduler, ChunksShrinkWhileOthersDecode) {
 }
 
 TEST(Scheduler, APromptAloneIsNotHeldBackForDecodes) {
-  SimulatedEngine engine({}, {.num_pages = 200},
-                         {.max_num_batched_tokens = 4096, .max_decode_stall_ms = 100});
+  SimulatedEngine engine({}, {.num_pages = 200}, {.max_num_batched_tokens = 4096});
   engine.scheduler().add(request(1, prompt_of(5000), 5));
-  engine.begin_step(3);
+  engine.begin_step({.ms = 100, .token_ms = 1});
   EXPECT_EQ(q_lens(engine.plan()), (std::vector<int32_t>{4096}));
   engine.finish_step();
 }

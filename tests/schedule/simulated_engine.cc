@@ -82,9 +82,9 @@ SimulatedEngine::SimulatedEngine(const SimulatedModel& model, const cache::Cache
   }
 }
 
-bool SimulatedEngine::begin_step(double prefill_tokens_per_ms) {
-  prefill_tokens_per_ms_ = prefill_tokens_per_ms;
-  plan_ = &scheduler_.plan_step(prefill_tokens_per_ms);
+bool SimulatedEngine::begin_step(const PrefillLimit& limit) {
+  limit_ = limit;
+  plan_ = &scheduler_.plan_step(limit);
   if (plan_->empty()) return false;
   ++num_steps_;
   check_plan();
@@ -117,6 +117,7 @@ void SimulatedEngine::check_plan() const {
   const StepPlan& plan = *plan_;
   ASSERT_LE(std::ssize(plan.seqs), options_.max_num_seqs);
   int64_t num_tokens = 0, num_prefill_tokens = 0;
+  double prefill_ms = 0;
   std::set<SeqId> ids;
   for (int32_t row = 0; row < static_cast<int32_t>(plan.seqs.size()); ++row) {
     const PlannedSeq& seq = plan.seqs[static_cast<size_t>(row)];
@@ -132,6 +133,7 @@ void SimulatedEngine::check_plan() const {
     if (seq.is_prefill) {
       EXPECT_TRUE(end % kGrid == 0 || end == known->num_prompt) << "chunk ends at " << end;
       num_prefill_tokens += seq.q_len;
+      prefill_ms += limit_.cost(seq.context_len, seq.q_len);
     } else {
       EXPECT_EQ(seq.q_len, 1);
     }
@@ -143,11 +145,9 @@ void SimulatedEngine::check_plan() const {
       << "pages change hands twice";
   EXPECT_LE(num_tokens, options_.max_num_batched_tokens);
   // A stream that comes back from the host in this very step has waited anyway.
-  if (plan.num_decode_seqs > 0 && plan.swap_in.empty() && options_.max_decode_stall_ms > 0 &&
-      prefill_tokens_per_ms_ > 0) {
-    EXPECT_LE(static_cast<double>(num_prefill_tokens),
-              std::max(prefill_tokens_per_ms_ * options_.max_decode_stall_ms, static_cast<double>(kGrid)));
-  }
+  if (plan.num_decode_seqs > 0 && plan.swap_in.empty() && limit_.ms > 0)
+    EXPECT_TRUE(prefill_ms <= limit_.ms * (1 + 1e-9) || num_prefill_tokens <= kGrid)
+        << num_prefill_tokens << " tokens take " << prefill_ms << " of " << limit_.ms << " ms";
 }
 
 // Every token is scheduled once, in order; only a replay goes back. A stream misses at most one step in two.
@@ -164,7 +164,8 @@ void SimulatedEngine::check_progress() {
   }
   for (auto& [id, progress] : progress_) {
     const Sequence* seq = scheduler_.find(id);
-    if (seq == nullptr || seq->status != SeqStatus::kRunning || !progress.decoding) continue;
+    if (seq == nullptr || seq->status != SeqStatus::kRunning) continue;
+    if (!progress.decoding || seq->in_prefill()) continue;  // a replay reads its prompt again
     EXPECT_LE(num_steps_ - progress.last_step, 1) << "a stream waits too long";
   }
 }

@@ -36,7 +36,7 @@ class SimulatedEngine {
 
   Scheduler& scheduler() { return scheduler_; }
   // Plans, checks and runs; the caller may look, and cancel, before finish_step(). False: nothing to run.
-  bool begin_step(double prefill_tokens_per_ms = 0);
+  bool begin_step(const PrefillLimit& limit = {});
   std::span<const Finished> finish_step();
   void step() {
     if (begin_step()) finish_step();
@@ -82,7 +82,7 @@ class SimulatedEngine {
   std::vector<Sampled> sampled_;
   std::map<SeqId, Tokens> answers_;
   std::map<SeqId, Finished> finished_;
-  double prefill_tokens_per_ms_ = 0;
+  PrefillLimit limit_;
 
   struct Progress {
     int64_t num_computed = 0;
