@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
+#include <iterator>
 
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "core/log.h"
-#include "measure/program.h"
+#include "server/chat_prompt.h"
 #include "text/chat_template.h"
 
 namespace longspan::cli {
@@ -25,6 +27,28 @@ sigset_t stop_signals() {
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   return set;
+}
+
+// The tokens of cache.pinned_prompt; none without one.
+std::vector<int32_t> pinned_prompt(const io::Config& config, const text::Tokenizer& tokenizer,
+                                   const text::ChatTemplate& chat_template) {
+  const std::string path = config.string("cache.pinned_prompt");
+  if (path.empty()) return {};
+  if (!config.boolean("cache.enable_prefix_caching"))
+    fail(ErrorKind::kInvalid, "cache.pinned_prompt: got '{}', need cache.enable_prefix_caching", path);
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file || text.empty())
+    fail(ErrorKind::kNotFound, "cache.pinned_prompt: '{}' cannot be read, or is empty", path);
+  return server::system_prefix(server::ChatPrompter(tokenizer, chat_template), text);
+}
+
+void read_and_pin(engine::Engine& engine, const std::vector<int32_t>& prompt) {
+  engine::Response response = engine.submit({.prompt = prompt, .max_new_tokens = 1, .pin_prefix = true});
+  engine::ResponseUpdate update;
+  while (!update.done) update = response.wait(std::chrono::milliseconds(1000));
+  if (update.reason == engine::FinishReason::kError)
+    fail(ErrorKind::kEnvironment, "cache.pinned_prompt: {}", update.error);
 }
 
 int run(const ServeFlags& flags) {
@@ -44,7 +68,10 @@ int run(const ServeFlags& flags) {
   const text::Tokenizer tokenizer = load_tokenizer(config);
   const text::ChatTemplate chat_template = text::ChatTemplate::load(config.string("model.model_path"));
   to_engine.tokenizer_eos_ids = eos_ids(tokenizer);
+  const std::vector<int32_t> pinned = pinned_prompt(config, tokenizer, chat_template);
+  to_engine.max_pinned_tokens = std::ssize(pinned);
   const auto engine = load_engine(config, to_engine, StartLines::kPrint);
+  if (!pinned.empty()) read_and_pin(*engine, pinned);
   server::Server server(*engine, tokenizer, chat_template, to_server);
   server.start();
   log(LogLevel::kInfo, "listening on http://{}:{}", to_server.host, server.port());

@@ -42,6 +42,7 @@ constexpr Flag kFlags[] = {
     {"--swap-memory", "cache.swap_memory", kRequests},
     {"--reuse-decoded", "cache.reuse_decoded", kRequests},
     {"--min-checkpoint-tokens", "cache.min_checkpoint_tokens", kRequests},
+    {"--pinned-prompt", "cache.pinned_prompt", kServer},
     {"--kv-cache-dtype", "cache.kv_cache_dtype"},
     {"--enable-prefix-caching,!--no-enable-prefix-caching", "cache.enable_prefix_caching"},
     {"--max-num-batched-tokens", "graph.max_num_batched_tokens"},

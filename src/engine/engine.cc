@@ -92,6 +92,9 @@ Response Engine::submit(GenerateRequest request, std::function<void()> on_change
     fail(ErrorKind::kInvalid,
          "this model's maximum context length is {} tokens. However, you requested {} tokens in the prompt",
          info_.max_model_len, prompt_len);
+  if (request.pin_prefix && prompt_len > options_.max_pinned_tokens)
+    fail(ErrorKind::kInvalid, "pin_prefix: got {} tokens, need at most {} (max_pinned_tokens)", prompt_len,
+         options_.max_pinned_tokens);
   validate(request.sampling);
   const int64_t room = info_.max_model_len - prompt_len;
   if (request.max_new_tokens <= 0 || request.max_new_tokens > room) request.max_new_tokens = room;
@@ -183,8 +186,10 @@ void Engine::take_inbox() {
 }
 
 void Engine::admit(schedule::SeqId id, std::unique_ptr<Live> live) {
+  std::vector<int32_t> prompt =
+      live->request.pin_prefix ? live->request.prompt : std::move(live->request.prompt);
   schedule::Request request{.id = id,
-                            .prompt = std::move(live->request.prompt),
+                            .prompt = std::move(prompt),
                             .max_new_tokens = live->request.max_new_tokens,
                             .priority = live->request.priority,
                             .cache_salt = live->request.cache_salt,
@@ -343,8 +348,16 @@ void Engine::publish_progress(const schedule::StepPlan& plan) {
 
 void Engine::end(schedule::SeqId id, FinishReason reason, std::string error) {
   const auto found = live_.find(id);
+  if (found->second->request.pin_prefix && reason != FinishReason::kError) pin(found->second->request);
   found->second->response->finish(reason, found->second->stop_token, std::move(error));
   live_.erase(found);
+}
+
+void Engine::pin(const GenerateRequest& request) {
+  cache::PrefixIndex* index = scheduler_->memory().index();
+  const bool pinned = index && index->pin(request.cache_salt, request.prompt);
+  log(pinned ? LogLevel::kInfo : LogLevel::kWarn, "prefix of a prompt of {} tokens: {}",
+      request.prompt.size(), pinned ? "pinned" : "not pinned, as the cache keeps nothing of it");
 }
 
 // Calls the consumers outside the lock: they may drop their response, which takes it.

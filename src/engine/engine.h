@@ -97,6 +97,7 @@ class Engine final {
   void accept(const schedule::PlannedSeq& seq, Live& live, SampledToken token);
   void publish_progress(const schedule::StepPlan& plan);
   void end(schedule::SeqId id, FinishReason reason, std::string error = "");
+  void pin(const GenerateRequest& request);
   void finish_all(FinishReason reason, const std::string& error);
   void fail_all(const std::string& error);
   void forget_prefixes();

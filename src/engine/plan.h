@@ -53,6 +53,7 @@ struct EngineOptions {
   std::optional<size_t> swap_bytes;
   bool reuse_decoded = false;           // with prefix caching: keep what decode computed, faster, not exact
   int64_t min_checkpoint_tokens = 512;  // with prefix caching: kept states lie at least this far apart
+  int64_t max_pinned_tokens = 0;        // of one prompt with pin_prefix; its pages serve nobody else
   cache::PagePlanOptions pages{.alignment = 0};  // alignment 0: as the enabled attention paths ask
   DispatchConfig dispatch;
   ReplayMode replay = ReplayMode::kFullDecodeOnly;  // where the device can

@@ -27,6 +27,9 @@ struct GenerateRequest {
   std::vector<int32_t> stop_token_ids;  // besides the model's own
   int32_t priority = 0;                 // smaller first
   std::string cache_salt;
+  // With prefix caching: what the cache keeps of the prompt stays there until Engine::reset_prefix_cache(),
+  // within EngineOptions::max_pinned_tokens.
+  bool pin_prefix = false;
   // Called on the engine thread before each token is chosen, with the one chosen last (-1: none yet): the
   // tokens that may be chosen, as bits [ceil(vocab / 64)], at least one. They win over min_tokens. May
   // allocate; must not throw, and take little time: every request waits for it.

@@ -27,11 +27,18 @@ std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
   return options.wrap_backend ? options.wrap_backend(std::move(backend)) : std::move(backend);
 }
 
-cache::CacheCapacity capacity_of(const EngineInfo& info) {
-  return {.num_pages = info.memory.num_pages,
-          .num_state_slots = info.memory.num_state_slots,
-          .num_host_pages = info.swap.num_pages,
-          .num_host_slots = info.swap.num_state_slots};
+cache::CacheCapacity capacity_of(const EngineInfo& info, int64_t max_pinned_tokens) {
+  cache::CacheCapacity capacity{.num_pages = info.memory.num_pages,
+                                .num_state_slots = info.memory.num_state_slots,
+                                .num_host_pages = info.swap.num_pages,
+                                .num_host_slots = info.swap.num_state_slots};
+  if (max_pinned_tokens == 0) return capacity;
+  const int32_t num_states = info.page_plan.num_state_groups();
+  const bool own_slots = info.page_plan.layout == cache::Layout::kSplit;
+  capacity.max_pinned_pages =
+      static_cast<int32_t>(info.page_plan.pages_for(max_pinned_tokens)) + (own_slots ? 0 : num_states);
+  capacity.max_pinned_slots = own_slots ? num_states : 0;
+  return capacity;
 }
 
 // Forms of quantisation this build does not read are refused here, before anything is said of a model that
@@ -86,7 +93,7 @@ void Engine::make_step_state(const EngineOptions& options) {
   storage_ = std::make_unique<CacheStorage>(
       ops_->memory(), info_.page_plan,
       cache_spec(info_.config, info_.dtype, info_.page_plan.kv_dtype, /*tensor_parallel=*/1),
-      capacity_of(info_));
+      capacity_of(info_, options_.max_pinned_tokens));
   make_scheduler();
   dispatcher_ = std::make_unique<Dispatcher>(options.dispatch, info_.attention);
   batch_ = std::make_unique<InputBatch>(info_.page_plan, options.max_num_batched_tokens, options.max_num_seqs,
@@ -101,12 +108,11 @@ void Engine::make_step_state(const EngineOptions& options) {
 
 void Engine::make_scheduler() {
   scheduler_ = std::make_unique<schedule::Scheduler>(
-      info_.page_plan, capacity_of(info_),
+      info_.page_plan, capacity_of(info_, options_.max_pinned_tokens),
       schedule::SchedulerOptions{.max_num_seqs = options_.max_num_seqs,
                                  .max_num_batched_tokens = options_.max_num_batched_tokens,
                                  .max_model_len = info_.max_model_len,
                                  .max_waiting = options_.max_waiting,
-                                 .max_decode_stall_ms = options_.max_decode_stall_ms,
                                  .reuse_decoded = options_.reuse_decoded,
                                  .min_checkpoint_tokens = options_.min_checkpoint_tokens});
 }

@@ -83,6 +83,8 @@ constexpr ConfigKey kKeys[] = {
      "With prefix caching: reuse answers too; less work at the next turn, but not the bits of a cold run"},
     {"cache.min_checkpoint_tokens", kInteger, "512", "tokens",
      "With prefix caching: states are kept at least this far apart"},
+    {"cache.pinned_prompt", kString, "", "file",
+     "With prefix caching: a system message that is read at the start and never leaves the cache"},
 
     {"dispatch.vendor_prefill", kBool, "true", "",
      "The vendor's (or the fast tiled) prefill, behind its gate"},

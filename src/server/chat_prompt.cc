@@ -93,4 +93,18 @@ std::vector<int32_t> ChatPrompter::encode(std::string& rendered) const {
   return ids;
 }
 
+std::vector<int32_t> system_prefix(const ChatPrompter& prompter, const std::string& text) {
+  const auto ids_before = [&](const char* question) {
+    return prompter
+        .build({{"messages",
+                 {{{"role", "system"}, {"content", text}}, {{"role", "user"}, {"content", question}}}},
+                {"add_generation_prompt", true}})
+        .ids;
+  };
+  std::vector<int32_t> ids = ids_before("a");
+  const std::vector<int32_t> others = ids_before("1");
+  ids.erase(std::ranges::mismatch(ids, others).in1, ids.end());
+  return ids;
+}
+
 }  // namespace longspan::server

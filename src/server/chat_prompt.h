@@ -36,4 +36,7 @@ class ChatPrompter final {
   std::vector<std::string> special_tokens_;  // their texts, longest first
 };
 
+// The tokens that every chat begins with whose system message is `text`.
+std::vector<int32_t> system_prefix(const ChatPrompter& prompter, const std::string& text);
+
 }  // namespace longspan::server

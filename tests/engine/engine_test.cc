@@ -63,6 +63,42 @@ TEST(Engine, TheWarmUpLeavesNoTrace) {
   EXPECT_EQ(status.num_generated_tokens, 0);
 }
 
+// In a cache that every other prompt fills anew.
+TEST(Engine, APinnedPrefixOutlivesEveryOther) {
+  for (const cache::Layout layout : {cache::Layout::kUnified, cache::Layout::kSplit}) {
+    engine::EngineOptions options = tiny();
+    options.max_model_len = 1024;
+    options.max_num_seqs = 4;
+    options.pages = {.alignment = 64, .layout = layout, .prefix_caching = true};
+    options.max_pinned_tokens = 300;
+    for (const bool pin : {true, false}) {
+      engine::Engine engine(options);
+      engine::Response first =
+          engine.submit({.prompt = prompt(300), .max_new_tokens = 1, .ignore_eos = true, .pin_prefix = pin});
+      const testing::Answer cold = testing::collect(first);
+      EXPECT_EQ(cold.last.num_cached, 0);
+      for (int32_t other = 1; other <= 40; ++other) {
+        std::vector<int32_t> ids = prompt(900);
+        ids.front() = 4000 + other;
+        testing::generate(engine, ids, 1);
+      }
+      EXPECT_GT(engine.status().prefix.num_evicted_pages + engine.status().prefix.num_evicted_states, 0);
+      const testing::Answer again = testing::generate(engine, prompt(300), 1);
+      EXPECT_EQ(again.last.num_cached > 0, pin) << cache::to_string(layout);
+      EXPECT_EQ(again.ids, cold.ids);
+    }
+  }
+}
+
+TEST(Engine, NoMoreIsPinnedThanThereIsRoomFor) {
+  engine::EngineOptions options = tiny();
+  options.pages.prefix_caching = true;
+  options.max_pinned_tokens = 100;
+  engine::Engine engine(options);
+  EXPECT_EQ(refusal_of(engine, {.prompt = prompt(101), .max_new_tokens = 1, .pin_prefix = true}),
+            ErrorKind::kInvalid);
+}
+
 // Who was taken out of the inbox and waits in the scheduler still counts.
 TEST(Engine, TheQueueLimitHoldsWhileAStepRuns) {
   engine::EngineOptions options = tiny();
