@@ -213,7 +213,7 @@ void add_drift_voids(Comparison& comparison) {
 // ---- paths ----
 
 void add_counter_differences(const Json& a, const Json& b, Comparison& comparison) {
-  for (const char* name : {"dispatch", "inputs"}) {
+  for (const char* name : {"dispatch", "decode_inputs"}) {
     const auto flat = [&](const Json& json) {
       const Json counters = json.value("counters", Json::object());
       return counters.contains(name) ? counters[name].flatten() : Json::object();

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Members of /v1/longspan/status that grow.
-constexpr std::array<std::string_view, 4> kCounters = {"dispatch", "prefix_cache", "totals", "inputs"};
+constexpr std::array<std::string_view, 4> kCounters = {"dispatch", "decode_inputs", "prefix_cache", "totals"};
 // Members that hold as long as the server runs.
 constexpr std::array<std::string_view, 9> kLasting = {
     "model", "architecture", "device", "dtype", "max_model_len", "limits", "plan", "build", "config"};
