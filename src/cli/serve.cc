@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "core/log.h"
+#include "measure/program.h"
 #include "server/chat_prompt.h"
 #include "text/chat_template.h"
 
