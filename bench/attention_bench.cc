@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "measure/peaks.h"
 #include "ops/cpu/backend.h"
-#include "peaks.h"
 
 namespace longspan::bench {
 namespace {
@@ -91,11 +91,11 @@ class Problem {
 template <class Fn>
 double best_seconds(double seconds, const Fn& fn) {
   double best = 1e30;
-  const double end = now() + seconds;
-  for (Index i = 0; i < 3 || now() < end; ++i) {
-    const double start = now();
+  const double end = measure::now_seconds() + seconds;
+  for (Index i = 0; i < 3 || measure::now_seconds() < end; ++i) {
+    const double start = measure::now_seconds();
     fn(i);
-    best = std::min(best, now() - start);
+    best = std::min(best, measure::now_seconds() - start);
   }
   return best;
 }
@@ -130,9 +130,9 @@ int run(double seconds) {
   Buffer memory(static_cast<size_t>(kCacheBytes));
   std::memset(memory.data(), 1, memory.size_bytes());
   double read_peak = 0;
-  for (const double end = now() + seconds; now() < end;)
-    read_peak = std::max(read_peak, read_gbytes(pool, memory));
-  const double amx_peak = num_threads * amx_peak_gflops(seconds);
+  for (const double end = measure::now_seconds() + seconds; measure::now_seconds() < end;)
+    read_peak = std::max(read_peak, measure::read_gbytes(pool, memory));
+  const double amx_peak = num_threads * measure::amx_peak_gflops(seconds);
   const std::unique_ptr<ops::Backend> backend = ops::cpu::make_backend({.num_threads = num_threads});
   fmt::print("{}; peak: AMX bf16 {:.0f} GFLOP/s (one thread's times {}), read {:.1f} GB/s\n", backend->name(),
              amx_peak, num_threads, read_peak);

@@ -12,7 +12,7 @@
 #include "core/units.h"
 #include "engine/engine.h"
 #include "engine/host_memory.h"
-#include "peaks.h"
+#include "measure/peaks.h"
 #include "timed_request.h"
 #include "yardstick.h"
 
@@ -130,11 +130,11 @@ void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
 
 void bench_decode(engine::Engine& engine, ops::cpu::ThreadPool& pool, const Buffer& memory, int64_t context) {
   const engine::EngineInfo& info = engine.info();
-  const double before = read_gbytes(pool, memory);
+  const double before = measure::read_gbytes(pool, memory);
   std::vector<double> seconds;
   for (int i = 0; i < kDecodeRounds; ++i)
     seconds.push_back(time_request(engine, context, kDecoded).decode_token);
-  const double bandwidth = std::max(before, read_gbytes(pool, memory));
+  const double bandwidth = std::max(before, measure::read_gbytes(pool, memory));
   std::sort(seconds.begin(), seconds.end());
   const double token_seconds = median(seconds);
   const auto num_full = static_cast<double>(info.config.num_layers_of(io::LayerKind::kFullAttention));

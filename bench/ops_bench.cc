@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "measure/peaks.h"
 #include "ops/cpu/backend.h"
 #include "ops/cpu/gemm_kernels.h"
 #include "ops/cpu/thread_pool.h"
-#include "peaks.h"
 #include "yardstick.h"
 
 namespace longspan::bench {
@@ -49,11 +49,11 @@ struct Timing {
 template <class Fn>
 Timing measure(double seconds, const Fn& fn) {
   std::vector<double> times;
-  const double end = now() + seconds;
-  for (size_t i = 0; i < 3 || now() < end; ++i) {
-    const double start = now();
+  const double end = measure::now_seconds() + seconds;
+  for (size_t i = 0; i < 3 || measure::now_seconds() < end; ++i) {
+    const double start = measure::now_seconds();
     fn(i);
-    times.push_back(now() - start);
+    times.push_back(measure::now_seconds() - start);
   }
   std::sort(times.begin(), times.end());
   return {times.front(), times[times.size() / 2]};
@@ -107,9 +107,10 @@ Limits find_limits(int num_threads, double seconds) {
   Buffer memory(kCacheBytes);
   std::memset(memory.data(), 1, memory.size_bytes());
   double gbytes = 0;
-  for (const double end = now() + seconds; now() < end;) gbytes = std::max(gbytes, read_gbytes(pool, memory));
-  return {.amx_gflops = num_threads * amx_peak_gflops(seconds),
-          .float_gflops = num_threads * float_peak_gflops(seconds),
+  for (const double end = measure::now_seconds() + seconds; measure::now_seconds() < end;)
+    gbytes = std::max(gbytes, measure::read_gbytes(pool, memory));
+  return {.amx_gflops = num_threads * measure::amx_peak_gflops(seconds),
+          .float_gflops = num_threads * measure::float_peak_gflops(seconds),
           .gbytes = gbytes};
 }
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "peaks.h"
+#include "measure/peaks.h"
 #include "yardstick.h"
 
 namespace longspan::bench {
@@ -31,12 +31,12 @@ double yardstick_seconds(Index m, Index n, Index k, size_t num_weights, double b
     for (const auto& [name, memory_object] : each)
       std::memset(memory_object.get_data_handle(), 0, memory_object.get_desc().get_size());
   double best = 1e30;
-  const double end = now() + budget_seconds;
-  for (size_t i = 0; i < 3 || now() < end; ++i) {
-    const double start = now();
+  const double end = measure::now_seconds() + budget_seconds;
+  for (size_t i = 0; i < 3 || measure::now_seconds() < end; ++i) {
+    const double start = measure::now_seconds();
     product.execute(stream, args[i % num_weights]);
     stream.wait();
-    best = std::min(best, now() - start);
+    best = std::min(best, measure::now_seconds() - start);
   }
   return best;
 }

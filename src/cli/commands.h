@@ -15,6 +15,7 @@ void add_plan(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_profile(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);

@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   longspan::cli::add_doctor(app, exit_code);
   longspan::cli::add_verify(app, exit_code);
   longspan::cli::add_bench(app, exit_code);
+  longspan::cli::add_profile(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

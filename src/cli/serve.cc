@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "core/log.h"
+#include "measure/profile_session.h"
 #include "measure/program.h"
 #include "server/chat_prompt.h"
 #include "text/chat_template.h"
@@ -52,6 +53,13 @@ void read_and_pin(engine::Engine& engine, const std::vector<int32_t>& prompt) {
     fail(ErrorKind::kEnvironment, "cache.pinned_prompt: {}", update.error);
 }
 
+measure::ProfileOptions profile_options(const io::Config& config, const server::ServerOptions& to_server) {
+  return {.directory = config.string("server.profile_dir"),
+          .model_name = to_server.model_names.front(),
+          .threads = static_cast<int>(config.integer("engine.threads")),
+          .patience = std::chrono::seconds(static_cast<int64_t>(to_server.stall_seconds))};
+}
+
 int run(const ServeFlags& flags) {
   const io::Config config = flags.settings.settings();
   if (flags.print_config) {
@@ -73,6 +81,9 @@ int run(const ServeFlags& flags) {
   to_engine.max_pinned_tokens = std::ssize(pinned);
   const auto engine = load_engine(config, to_engine, StartLines::kPrint);
   if (!pinned.empty()) read_and_pin(*engine, pinned);
+  // Before the server, so that it ends after it: what a profile holds when a signal comes is kept.
+  measure::ProfileSession profiles(*engine, profile_options(config, to_server));
+  if (!config.string("server.profile_dir").empty()) to_server.profiler = &profiles;
   server::Server server(*engine, tokenizer, chat_template, to_server);
   server.start();
   log(LogLevel::kInfo, "listening on http://{}:{}", to_server.host, server.port());

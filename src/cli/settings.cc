@@ -64,6 +64,7 @@ constexpr Flag kFlags[] = {
     {"--request-timeout-seconds", "server.request_timeout_seconds", kServer},
     {"--shutdown-timeout-seconds", "server.shutdown_timeout_seconds", kServer},
     {"--metrics-compat", "server.metrics_compat", kServer},
+    {"--profile-dir", "server.profile_dir", kServer},
     {"--enable-log-requests,!--disable-log-requests", "server.log_requests", kServer},
 };
 

@@ -36,9 +36,11 @@ const char* refusal(schedule::Admission admission) {
   }
 }
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+int64_t ns_of(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
+
+int64_t now_ns() { return ns_of(Clock::now()); }
 
 }  // namespace
 
@@ -49,7 +51,12 @@ struct Engine::Inbox {
   std::vector<schedule::SeqId> cancelled;
   EngineStatus status;
   bool reset_prefix_cache = false;
+  std::shared_ptr<StepTrace> trace;  // the next one, where trace_waits
+  bool trace_waits = false;
+  bool trace_comes = false;  // the thread has it in hand
+  std::condition_variable trace_taken;
   bool stop = false;
+  bool ended = false;  // the thread is done
 
   void cancel(schedule::SeqId id) {
     {
@@ -139,18 +146,39 @@ void Engine::reset_prefix_cache() {
   inbox_->wake.notify_one();
 }
 
+bool Engine::set_trace(std::shared_ptr<StepTrace> trace, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(inbox_->mutex);
+  const bool starts = trace != nullptr;
+  const auto taken = [&] { return inbox_->ended || !inbox_->trace_waits; };
+  inbox_->trace = std::move(trace);
+  inbox_->trace_waits = true;
+  inbox_->wake.notify_one();
+  if (!inbox_->trace_taken.wait_for(lock, timeout, taken)) {
+    if (!inbox_->trace_comes) {
+      inbox_->trace_waits = false;
+      inbox_->trace = nullptr;
+      return false;
+    }
+    inbox_->trace_taken.wait(lock, taken);
+  }
+  if (starts && inbox_->ended) fail(ErrorKind::kEnvironment, "the engine has stopped");
+  return true;  // of an engine that has stopped the last trace ended with it
+}
+
 // ---- engine thread ----
 
 void Engine::thread_main() {
   for (;;) {
+    if (trace_ && !scheduler_->has_work()) trace_->idle();
     {
       std::unique_lock lock(inbox_->mutex);
       inbox_->wake.wait(lock, [&] {
         return inbox_->stop || !inbox_->requests.empty() || !inbox_->cancelled.empty() ||
-               inbox_->reset_prefix_cache || scheduler_->has_work();
+               inbox_->reset_prefix_cache || inbox_->trace_waits || scheduler_->has_work();
       });
       if (inbox_->stop) break;
     }
+    enter(Phase::kScheduling);
     try {
       take_inbox();
       if (scheduler_->has_work())
@@ -159,23 +187,29 @@ void Engine::thread_main() {
         update_status();
     } catch (const std::exception& error) {
       fail_all(error.what());
+      leave_trace();
       return;
     }
   }
   finish_all(FinishReason::kCancelled, "");
+  leave_trace();
 }
 
 void Engine::take_inbox() {
   std::vector<std::pair<schedule::SeqId, std::unique_ptr<Live>>> requests;
   std::vector<schedule::SeqId> cancelled;
-  bool reset = false;
+  std::shared_ptr<StepTrace> trace;
+  bool reset = false, trace_changes = false;
   {
     const std::lock_guard lock(inbox_->mutex);
+    trace_changes = inbox_->trace_comes = inbox_->trace_waits;
+    trace.swap(inbox_->trace);
     requests.swap(inbox_->requests);
     cancelled.swap(inbox_->cancelled);
     inbox_->status.schedule.num_waiting += static_cast<int32_t>(requests.size());  // submit() counts them
     reset = std::exchange(inbox_->reset_prefix_cache, false);
   }
+  if (trace_changes) take_trace(std::move(trace));
   if (reset) forget_prefixes();
   for (auto& [id, live] : requests) admit(id, std::move(live));
   for (schedule::SeqId id : cancelled)
@@ -185,7 +219,39 @@ void Engine::take_inbox() {
     }
 }
 
+void Engine::take_trace(std::shared_ptr<StepTrace> trace) {
+  backend_->observe(nullptr);
+  if (trace_) trace_->end();
+  trace_ = std::move(trace);
+  if (trace_) {
+    backend_->observe(trace_.get());
+    trace_->begin();
+    for (const auto& [id, live] : live_)
+      if (const schedule::Sequence* sequence = scheduler_->find(id))
+        trace_->admitted(sequence->num_prompt, /*before_window=*/true);
+  }
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->trace_waits = inbox_->trace_comes = false;
+  }
+  inbox_->trace_taken.notify_all();
+}
+
+// The thread ends, and with it the trace.
+void Engine::leave_trace() {
+  backend_->observe(nullptr);
+  if (trace_) trace_->end();
+  trace_ = nullptr;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->trace = nullptr;
+    inbox_->ended = true;
+  }
+  inbox_->trace_taken.notify_all();
+}
+
 void Engine::admit(schedule::SeqId id, std::unique_ptr<Live> live) {
+  if (trace_) trace_->admitted(std::ssize(live->request.prompt), /*before_window=*/false);
   std::vector<int32_t> prompt =
       live->request.pin_prefix ? live->request.prompt : std::move(live->request.prompt);
   schedule::Request request{.id = id,
@@ -206,13 +272,21 @@ void Engine::step() {
   const int64_t num_non_finite = num_non_finite_;
   const Clock::time_point started = Clock::now();
   step_started_ns_.store(now_ns());
+  const StepShape shape = shape_of(plan);
+  enter(Phase::kCopies);
   run_copies(plan);
   start_answers(plan, started);
+  enter(Phase::kInputs);
   const auto wants_all = [&](schedule::SeqId id) {
     return live_.at(id)->request.on_prompt_logits != nullptr;
   };
   const model::StepInputs& inputs = batch_->build(plan, *scheduler_, wants_all, layer_tap_);
-  sample_rows(plan, inputs, compute(mirror_->upload(inputs)));
+  const model::StepInputs& uploaded = mirror_->upload(inputs);
+  enter(Phase::kForward);
+  const StepOutput output = compute(uploaded);
+  enter(Phase::kSampling);
+  sample_rows(plan, inputs, output);
+  enter(Phase::kPublishing);
   publish_progress(plan);
 
   speed_.add(work_of(plan), std::chrono::duration<double, std::milli>(Clock::now() - started).count());
@@ -221,11 +295,23 @@ void Engine::step() {
   if (num_non_finite_ > num_non_finite) forget_prefixes();
   if (!finished.empty()) look_for_saturation();
   step_started_ns_.store(0);
+  if (trace_) trace_->step_done(shape, ns_of(started));
   update_status();  // before the consumers hear of it: who looks then sees the whole step
   for (const schedule::Finished& one : finished)
     if (live_.contains(one.id))  // else ended by an error
       end(one.id,
           one.reason == schedule::FinishReason::kLength ? FinishReason::kLength : FinishReason::kStop);
+}
+
+StepShape Engine::shape_of(const schedule::StepPlan& plan) {
+  const StepShape shape{.prompt_tokens = plan.num_tokens - plan.num_decode_seqs,
+                        .decode_tokens = plan.num_decode_seqs,
+                        .num_seqs = std::ssize(plan.seqs),
+                        .cold = plan.num_tokens - plan.num_decode_seqs > largest_step_.prompt_tokens ||
+                                plan.num_decode_seqs > largest_step_.decode_tokens};
+  largest_step_.prompt_tokens = std::max(largest_step_.prompt_tokens, shape.prompt_tokens);
+  largest_step_.decode_tokens = std::max(largest_step_.decode_tokens, shape.decode_tokens);
+  return shape;
 }
 
 void Engine::run_copies(const schedule::StepPlan& plan) {
@@ -252,13 +338,15 @@ StepOutput Engine::compute(const model::StepInputs& inputs) {
     Engine& engine;
     const model::StepInputs& inputs;
   } call{*this, inputs};
-  return replay_->run(inputs, [&call] {  // one reference: std::function keeps it without memory of its own
+  const auto run = [&call] {  // one reference: std::function keeps it without memory of its own
     model::Model& model = *call.engine.model_;
     StepOutput output{.hidden = model.forward(call.inputs, call.engine.storage_->views())};
     const Index num_rows = std::min(kLogitRows, output.hidden.dim(0));
     if (num_rows > 0) output.logits = model.logits(output.hidden.rows(0, num_rows));
     return output;
-  });
+  };
+  // What is replayed as a whole cannot be looked into.
+  return trace_ ? run() : replay_->run(inputs, run);
 }
 
 // Whether the best token is all that a decode step's sequences want: then four bytes a row leave the device.

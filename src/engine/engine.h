@@ -21,6 +21,7 @@
 #include "engine/response.h"
 #include "engine/sampler.h"
 #include "engine/step_speed.h"
+#include "engine/step_trace.h"
 #include "io/generation_config.h"
 #include "io/model_config.h"
 #include "model/model.h"
@@ -54,6 +55,7 @@ class Engine final {
   Engine& operator=(const Engine&) = delete;
 
   const EngineInfo& info() const { return info_; }
+  bool on_device() const { return options_.device == DeviceKind::kDevice; }  // operations outlive their calls
 
   // Throws kInvalid (empty prompt, ids outside the vocabulary, longer than the context, sampling out of
   // range), kExhausted (queue full) or kEnvironment (the engine has stopped).
@@ -61,6 +63,11 @@ class Engine final {
   EngineStatus status() const;
   // Forgets every cached prefix before the next step; running requests keep their pages. Any thread.
   void reset_prefix_cache();
+
+  // The engine thread tells `trace` all that it does from here on; null: no longer, and the last one ends. On
+  // return that has happened: at once while idle, else when the step under way is done. False: it did not
+  // within `timeout`, and will not. Any thread, one at a time.
+  bool set_trace(std::shared_ptr<StepTrace> trace, std::chrono::milliseconds timeout);
 
   // Debugging aid for tests and verify: set while no request is live.
   void set_layer_tap(std::function<void(Index, const TensorView&)> tap) { layer_tap_ = std::move(tap); }
@@ -86,6 +93,12 @@ class Engine final {
   void warm_up();
   void thread_main();
   void take_inbox();
+  void take_trace(std::shared_ptr<StepTrace> trace);
+  void leave_trace();
+  void enter(Phase phase) {
+    if (trace_) trace_->enter(phase);
+  }
+  StepShape shape_of(const schedule::StepPlan& plan);  // of the next step; remembers the largest
   void admit(schedule::SeqId id, std::unique_ptr<Live> live);
   void step();
   void run_copies(const schedule::StepPlan& plan);
@@ -108,6 +121,7 @@ class Engine final {
   EngineOptions options_;
   EngineInfo info_;
   std::unique_ptr<ops::Ops> ops_;
+  ops::ObservedBackend* backend_ = nullptr;  // behind ops_
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<CacheStorage> storage_;
   std::unique_ptr<schedule::Scheduler> scheduler_;
@@ -126,6 +140,8 @@ class Engine final {
   int64_t num_kv_saturated_ = 0;
   bool told_saturation_ = false;
   int64_t num_non_finite_ = 0;
+  StepShape largest_step_;            // in each of its numbers, since the warm-up
+  std::shared_ptr<StepTrace> trace_;  // null: nobody looks
 
   std::shared_ptr<Inbox> inbox_;  // outlives the engine in the handles of its responses
   std::atomic<int64_t> next_id_{1};

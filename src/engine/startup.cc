@@ -64,7 +64,9 @@ void Engine::check_weights(const EngineOptions& options) {
 }
 
 void Engine::make_ops(const EngineOptions& options) {
-  ops_ = std::make_unique<ops::Ops>(make_backend(options));
+  auto backend = std::make_unique<ops::ObservedBackend>(make_backend(options));
+  backend_ = backend.get();
+  ops_ = std::make_unique<ops::Ops>(std::move(backend));
   info_.device = ops_->name();
 }
 
@@ -136,6 +138,7 @@ void Engine::warm_up() {
   num_kv_saturated_ = 0;
   storage_->forget_saturated();
   num_non_finite_ = 0;
+  largest_step_ = {};
   dispatcher_->start_counting();
   batch_->start_counting();
   speed_.start_reporting();

@@ -10,6 +10,7 @@
 #include "server/openai_responses.h"
 #include "server/operation_routes.h"
 #include "server/page_routes.h"
+#include "server/profile_routes.h"
 #include "server/route_table.h"
 #include "server/service.h"
 #include "server/systemd.h"
@@ -51,6 +52,8 @@ std::vector<Route> make_routes(Service& service) {
       route("POST", "/v1/responses", openai_responses),
       route("POST", "/v1/requests/{}/cancel", cancel_request),
       route("GET", "/v1/longspan/status", show_status),
+      route("POST", "/v1/longspan/profile/start", start_profile),
+      route("POST", "/v1/longspan/profile/stop", stop_profile),
       route("GET", "/metrics", show_metrics),
       route("POST", "/reset_prefix_cache", reset_prefix_cache),
       route("POST", "/tokenize", tokenize),

@@ -17,6 +17,8 @@ class Tokenizer;
 
 namespace longspan::server {
 
+class ProfileControl;
+
 // What /v1/longspan/status says about the program that runs and the settings in effect, so that others can
 // compare both with the files on disk.
 struct BuildFacts {
@@ -45,6 +47,7 @@ struct ServerOptions {
   std::string version;
   BuildFacts build;
   std::vector<SettingFact> settings;
+  ProfileControl* profiler = nullptr;  // borrowed; null: no profile is taken
   HttpLimits http;
 };
 

@@ -173,6 +173,10 @@ EngineStatus Engine::status() const {
 
 void Engine::reset_prefix_cache() {}
 
+bool Engine::set_trace(std::shared_ptr<StepTrace>, std::chrono::milliseconds) {
+  fail(ErrorKind::kUnsupported, "the mock runs no steps");
+}
+
 void Engine::thread_main() {
   const MockScript& script = mock_script();
   std::unique_lock lock(inbox_->mutex);

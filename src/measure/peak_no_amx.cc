@@ -1,8 +1,8 @@
 // Stands in for the AMX loop on other processors.
-#include "peaks.h"
+#include "measure/peaks.h"
 
-namespace longspan::bench {
+namespace longspan::measure {
 
 double amx_peak_gflops(double) { return 0; }
 
-}  // namespace longspan::bench
+}  // namespace longspan::measure

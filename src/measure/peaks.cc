@@ -1,16 +1,16 @@
-// Raw fp32 multiply-add and memory read rates, on the best Highway target.
-#include "peaks.h"
+// Raw fp32 multiply-add and memory rates, on the best Highway target.
+#include "measure/peaks.h"
 
 #include <algorithm>
 #include <chrono>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "peaks.cc"
+#define HWY_TARGET_INCLUDE "measure/peaks.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace longspan::bench::HWY_NAMESPACE {
+namespace longspan::measure::HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -38,27 +38,34 @@ float read(const float* from, int64_t count) {
   return hn::GetLane(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
 
+// Plain stores, as kernels write: the line is read first.
+void copy(const float* from, float* to, int64_t count) {
+  const int64_t step = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t i = 0; i + step <= count; i += step) hn::StoreU(hn::LoadU(D(), from + i), D(), to + i);
+}
+
 }  // namespace
-}  // namespace longspan::bench::HWY_NAMESPACE
+}  // namespace longspan::measure::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace longspan::bench {
+namespace longspan::measure {
 
 HWY_EXPORT(multiply_adds);
 HWY_EXPORT(read);
+HWY_EXPORT(copy);
 
-double now() {
+double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double float_peak_gflops(double seconds) {
   double best = 0;
   float sum = 0;
-  for (const double end = now() + seconds; now() < end;) {
-    const double start = now();
+  for (const double end = now_seconds() + seconds; now_seconds() < end;) {
+    const double start = now_seconds();
     const auto flops = static_cast<double>(HWY_DYNAMIC_DISPATCH(multiply_adds)(200000, &sum));
-    best = std::max(best, flops / (now() - start) / 1e9);
+    best = std::max(best, flops / (now_seconds() - start) / 1e9);
   }
   return sum == 1.5f ? 0 : best;
 }
@@ -67,13 +74,25 @@ double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
   constexpr int64_t kChunk = 1 << 20;  // bytes a task
   const auto num_chunks = static_cast<int64_t>(memory.size_bytes()) / kChunk;
   std::vector<float> sums(static_cast<size_t>(pool.num_threads() * 16));
-  const double start = now();
+  const double start = now_seconds();
   pool.parallel_for(num_chunks, [&](int64_t chunk, int thread) {
     const auto* from = static_cast<const float*>(memory.data()) + chunk * kChunk / 4;
     sums[static_cast<size_t>(thread * 16)] += HWY_DYNAMIC_DISPATCH(read)(from, kChunk / 4);
   });
-  return static_cast<double>(num_chunks * kChunk) / (now() - start) / 1e9;
+  return static_cast<double>(num_chunks * kChunk) / (now_seconds() - start) / 1e9;
 }
 
-}  // namespace longspan::bench
+double copy_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
+  constexpr int64_t kChunk = 1 << 20;  // bytes a task
+  const auto num_chunks = static_cast<int64_t>(memory.size_bytes()) / 2 / kChunk;
+  auto* const floats = static_cast<float*>(memory.data());
+  const double start = now_seconds();
+  pool.parallel_for(num_chunks, [&](int64_t chunk, int) {
+    HWY_DYNAMIC_DISPATCH(copy)
+    (floats + chunk * kChunk / 4, floats + (num_chunks + chunk) * kChunk / 4, kChunk / 4);
+  });
+  return 2.0 * static_cast<double>(num_chunks * kChunk) / (now_seconds() - start) / 1e9;
+}
+
+}  // namespace longspan::measure
 #endif

@@ -1,0 +1,15 @@
+# The raw loops behind `bench peak`, a library of their own: bench programs use it in builds without a server.
+if(TARGET longspan_peaks)
+  return()
+endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(amx_peak ${CMAKE_CURRENT_LIST_DIR}/peak_amx.cc)
+  set_source_files_properties(${amx_peak} PROPERTIES COMPILE_OPTIONS "-mamx-tile;-mamx-bf16")
+else()
+  set(amx_peak ${CMAKE_CURRENT_LIST_DIR}/peak_no_amx.cc)
+endif()
+add_library(longspan_peaks STATIC ${CMAKE_CURRENT_LIST_DIR}/peaks.cc ${amx_peak})
+target_link_libraries(longspan_peaks PUBLIC longspan_options longspan_ops)
+set_target_properties(longspan_peaks PROPERTIES UNITY_BUILD OFF)  # each file has flags or targets of its own
+target_compile_options(longspan_peaks PRIVATE
+  $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-march=x86-64-v2>)
