@@ -152,7 +152,7 @@ def slope_of(points):
 
 class Operation(unittest.TestCase):
     def test_T76_mixed_load_makes_progress_all_the_time(self):
-        server = servers.caching()
+        server = servers.small_cache()
         start = time.monotonic()
         end = start + servers.SOAK_SECONDS
         errors, asked = [], []

@@ -35,6 +35,12 @@ def caching():
 
 
 @functools.cache
+def small_cache():
+    """Its cache is full, and all of its memory touched, after some hundred prompts."""
+    return _start("--max-num-seqs", 16, "--enable-prefix-caching", "--cache-memory", "256MiB")
+
+
+@functools.cache
 def mock(**script):
     """The real server with a scripted engine; tests/server/mock_engine.h."""
     return _start("--max-num-seqs", 64, binary="longspan_mock", env={"MOCK_ENGINE": json.dumps(script)})
