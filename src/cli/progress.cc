@@ -17,9 +17,9 @@ constexpr int kBarWidth = 30;
 constexpr double kBarSeconds = 0.1;   // between two drawings
 constexpr double kLineSeconds = 5.0;  // between two lines
 
-class Progress {
+class ProgressLine {
  public:
-  Progress(std::string what, ProgressUnit unit) : what_(std::move(what)), unit_(unit) {}
+  ProgressLine(std::string what, ProgressUnit unit) : what_(std::move(what)), unit_(unit) {}
 
   void update(size_t done, size_t total) {
     const double seconds = since(start_);
@@ -66,7 +66,7 @@ class Progress {
 }  // namespace
 
 std::function<void(size_t, size_t)> progress(std::string what, ProgressUnit unit) {
-  return [progress = std::make_shared<Progress>(std::move(what), unit)](size_t done, size_t total) {
+  return [progress = std::make_shared<ProgressLine>(std::move(what), unit)](size_t done, size_t total) {
     if (total > 0) progress->update(done, total);
   };
 }

@@ -5,25 +5,23 @@
 namespace longspan::measure {
 namespace {
 
-using nlohmann::json;
-
-std::string string_field(const json& object, const char* name) {
+std::string string_field(const nlohmann::json& object, const char* name) {
   const auto at = object.find(name);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
-std::optional<int64_t> integer_field(const json& object, const char* name) {
+std::optional<int64_t> integer_field(const nlohmann::json& object, const char* name) {
   const auto at = object.find(name);
   if (at == object.end() || !at->is_number()) return std::nullopt;
   return at->get<int64_t>();
 }
 
 // The part of a delta's tool calls that is new, as text.
-std::string tool_text(const json& delta) {
+std::string tool_text(const nlohmann::json& delta) {
   std::string text;
   const auto calls = delta.find("tool_calls");
   if (calls == delta.end() || !calls->is_array()) return text;
-  for (const json& call : *calls) {
+  for (const nlohmann::json& call : *calls) {
     const auto function = call.find("function");
     if (function == call.end() || !function->is_object()) continue;
     text += string_field(*function, "name") + string_field(*function, "arguments");
@@ -31,7 +29,7 @@ std::string tool_text(const json& delta) {
   return text;
 }
 
-std::string error_text(const json& error) {
+std::string error_text(const nlohmann::json& error) {
   const std::string message = error.is_object() ? string_field(error, "message") : std::string();
   return message.empty() ? error.dump() : message;
 }
@@ -55,7 +53,7 @@ void AnswerTimer::on_event(double seconds, std::string_view data) {
     ended_ = true;
     return;
   }
-  const json chunk = json::parse(data, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json chunk = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
   if (!chunk.is_object()) {
     if (record_.error.empty()) record_.error = "an event of the stream is no JSON object";
     return;
@@ -66,12 +64,12 @@ void AnswerTimer::on_event(double seconds, std::string_view data) {
   }
   if (record_.id.empty()) record_.id = string_field(chunk, "id");
   if (const auto choices = chunk.find("choices"); choices != chunk.end() && choices->is_array())
-    for (const json& choice : *choices)
+    for (const nlohmann::json& choice : *choices)
       if (choice.is_object()) on_choice(seconds, choice);
   if (const auto usage = chunk.find("usage"); usage != chunk.end() && usage->is_object()) on_usage(*usage);
 }
 
-void AnswerTimer::on_choice(double seconds, const json& choice) {
+void AnswerTimer::on_choice(double seconds, const nlohmann::json& choice) {
   std::string text, reasoning, calls;
   if (endpoint_ == BenchEndpoint::kCompletions) {
     text = string_field(choice, "text");
@@ -100,7 +98,7 @@ void AnswerTimer::on_choice(double seconds, const json& choice) {
   }
 }
 
-void AnswerTimer::on_usage(const json& usage) {
+void AnswerTimer::on_usage(const nlohmann::json& usage) {
   // A usage in every chunk grows; the last one counts.
   if (const auto count = integer_field(usage, "prompt_tokens")) record_.prompt_tokens = count;
   if (const auto count = integer_field(usage, "completion_tokens")) record_.completion_tokens = count;

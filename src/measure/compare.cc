@@ -289,17 +289,17 @@ Comparison compared_results(const ResultFile& a, const ResultFile& b, const Resu
 
 }  // namespace
 
-const char* to_string(Verdict verdict) {
-  return verdict == Verdict::kNoise    ? "noise"
-         : verdict == Verdict::kBetter ? "better"
-         : verdict == Verdict::kWorse  ? "worse"
-                                       : "void";
+const char* to_string(RatioVerdict verdict) {
+  return verdict == RatioVerdict::kNoise    ? "noise"
+         : verdict == RatioVerdict::kBetter ? "better"
+         : verdict == RatioVerdict::kWorse  ? "worse"
+                                            : "void";
 }
 
-Verdict MetricRow::verdict() const {
-  if (std::abs(drift_percent()) > kNoisePercent) return Verdict::kVoid;
-  if (std::abs(change_percent()) <= kNoisePercent) return Verdict::kNoise;
-  return (change_percent() > 0) == higher_is_better ? Verdict::kBetter : Verdict::kWorse;
+RatioVerdict MetricRow::verdict() const {
+  if (std::abs(drift_percent()) > kNoisePercent) return RatioVerdict::kVoid;
+  if (std::abs(change_percent()) <= kNoisePercent) return RatioVerdict::kNoise;
+  return (change_percent() > 0) == higher_is_better ? RatioVerdict::kBetter : RatioVerdict::kWorse;
 }
 
 Comparison compare_results(const ResultFile& a, const ResultFile& b, const ResultFile* a_again) {

@@ -17,8 +17,8 @@ namespace longspan::measure {
 
 inline constexpr double kNoisePercent = 1;
 
-enum class Verdict : uint8_t { kNoise, kBetter, kWorse, kVoid };
-const char* to_string(Verdict verdict);
+enum class RatioVerdict : uint8_t { kNoise, kBetter, kWorse, kVoid };
+const char* to_string(RatioVerdict verdict);
 
 struct MetricRow {
   std::string group;  // a bucket, "weighted" over the buckets, "all", or a kernel's case
@@ -32,7 +32,7 @@ struct MetricRow {
   double ratio() const { return b / baseline(); }
   double change_percent() const { return (ratio() - 1) * 100; }
   double drift_percent() const { return a_again ? (*a_again / a - 1) * 100 : 0; }  // A again against A
-  Verdict verdict() const;
+  RatioVerdict verdict() const;
 };
 
 struct Comparison {

@@ -32,7 +32,8 @@ std::string row_line(const MetricRow& row) {
   std::string line = fmt::format("  {:<26}{:>14.3f}{:>14.3f}", row.name, row.a, row.b);
   if (row.a_again) line += fmt::format("{:>14.3f}", *row.a_again);
   line += fmt::format("{:>9.4f}{:>+9.2f} %  {}", row.ratio(), row.change_percent(), to_string(row.verdict()));
-  if (row.verdict() == Verdict::kVoid) line += fmt::format(": A drifted by {:+.2f} %", row.drift_percent());
+  if (row.verdict() == RatioVerdict::kVoid)
+    line += fmt::format(": A drifted by {:+.2f} %", row.drift_percent());
   return line;
 }
 

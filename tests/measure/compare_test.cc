@@ -63,20 +63,21 @@ TEST(Compare, RatiosByBucketAndWeighted) {
   const Comparison comparison = compared(serving(), serving(1.5));
   EXPECT_TRUE(comparison.ok());
   EXPECT_DOUBLE_EQ(row_of(comparison, "short", "output_throughput").ratio(), 1.5);
-  EXPECT_EQ(row_of(comparison, "short", "output_throughput").verdict(), Verdict::kBetter);
-  EXPECT_EQ(row_of(comparison, "long", "mean_ttft_ms").verdict(), Verdict::kBetter) << "less time is better";
+  EXPECT_EQ(row_of(comparison, "short", "output_throughput").verdict(), RatioVerdict::kBetter);
+  EXPECT_EQ(row_of(comparison, "long", "mean_ttft_ms").verdict(), RatioVerdict::kBetter)
+      << "less time is better";
   EXPECT_DOUBLE_EQ(row_of(comparison, "weighted", "output_throughput").a, 0.25 * 100 + 0.75 * 20);
   EXPECT_EQ(row_of(compared(serving(1.5), serving()), "long", "output_throughput").verdict(),
-            Verdict::kWorse);
+            RatioVerdict::kWorse);
 }
 
 TEST(Compare, WithinOnePercentIsNoise) {
   EXPECT_EQ(row_of(compared(serving(), serving(1.009)), "short", "output_throughput").verdict(),
-            Verdict::kNoise);
+            RatioVerdict::kNoise);
   EXPECT_EQ(row_of(compared(serving(), serving(0.992)), "short", "output_throughput").verdict(),
-            Verdict::kNoise);
+            RatioVerdict::kNoise);
   EXPECT_EQ(row_of(compared(serving(), serving(1.02)), "short", "output_throughput").verdict(),
-            Verdict::kBetter);
+            RatioVerdict::kBetter);
 }
 
 TEST(Compare, ADriftOfTheTwoAsVoidsTheRun) {
@@ -87,7 +88,7 @@ TEST(Compare, ADriftOfTheTwoAsVoidsTheRun) {
   const Comparison drifted = compared(serving(), serving(1.5), serving(1.05));
   EXPECT_FALSE(drifted.ok());
   EXPECT_TRUE(says(drifted.voids, "A drifted: short output_throughput"));
-  EXPECT_EQ(row_of(drifted, "short", "output_throughput").verdict(), Verdict::kVoid);
+  EXPECT_EQ(row_of(drifted, "short", "output_throughput").verdict(), RatioVerdict::kVoid);
 }
 
 TEST(Compare, AThatIsNotAAgainVoidsTheRun) {
@@ -151,7 +152,7 @@ TEST(Compare, KindsNeverMix) {
   Json faster = kernel;
   faster["figures"][0]["median_us"] = 5.0;
   const Comparison comparison = compared(kernel, faster);
-  EXPECT_EQ(row_of(comparison, "attention paged q=1", "median_us").verdict(), Verdict::kBetter);
+  EXPECT_EQ(row_of(comparison, "attention paged q=1", "median_us").verdict(), RatioVerdict::kBetter);
   EXPECT_TRUE(says(comparison.remarks, "no ratio of them is a ratio of a service"));
 }
 
