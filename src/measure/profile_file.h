@@ -39,8 +39,12 @@ class EventWriter final {
   bool good_ = true;
 };
 
-// Calls `on_event` for each, in order. A last event that is cut off is left out; what is no event file, or
-// has events that cannot be, throws kInvalid. Returns how many there were.
+// Calls `on_event` for each event of a file, in order. A last one that is cut off is left out; what is no
+// event file, or has events that cannot be, throws kInvalid (`name` is for the message). Returns how many
+// there were.
+int64_t read_events(std::istream& file, const std::string& name,
+                    const std::function<void(const engine::TraceEvent&)>& on_event);
+// Of a profile's folder. Throws kNotFound too.
 int64_t read_events(const std::filesystem::path& folder,
                     const std::function<void(const engine::TraceEvent&)>& on_event);
 
