@@ -115,8 +115,8 @@ class ServerAnswerer final : public ChatAnswerer {
     const Clock::time_point start = Clock::now();
     TaskAnswer answer;
     try {
-      const Json json = post(request_of(task));
-      const Json& message = json.at("choices").at(0).at("message");
+      const Json reply = post(request_of(task));
+      const Json& message = reply.at("choices").at(0).at("message");
       if (message.contains("content") && message["content"].is_string())
         answer.content = message["content"].get<std::string>();
       if (message.contains("tool_calls") && message["tool_calls"].is_array() &&
@@ -125,7 +125,7 @@ class ServerAnswerer final : public ChatAnswerer {
         answer.call = function.value("name", "");
         answer.arguments = function.value("arguments", "");
       }
-      const Json usage = json.value("usage", Json::object());
+      const Json usage = reply.value("usage", Json::object());
       answer.prompt_tokens = usage.value("prompt_tokens", int64_t{0});
       answer.completion_tokens = usage.value("completion_tokens", int64_t{0});
     } catch (const std::exception& error) {
@@ -139,10 +139,10 @@ class ServerAnswerer final : public ChatAnswerer {
     Json request = request_of(task);
     request["logprobs"] = true;
     request["top_logprobs"] = kTopLogprobs;
-    const Json json = post(request);
+    const Json reply = post(request);
     try {
       std::vector<ScoredToken> scored;
-      for (const Json& entry : json.at("choices").at(0).at("logprobs").at("content")) {
+      for (const Json& entry : reply.at("choices").at(0).at("logprobs").at("content")) {
         ScoredToken& one = scored.emplace_back();
         one.text = token_text(entry);
         one.logprob = entry.at("logprob").get<double>();
@@ -159,9 +159,9 @@ class ServerAnswerer final : public ChatAnswerer {
   int64_t count_tokens(const std::string& text) override {
     try {
       // Longspan and vLLM say {count}, llama.cpp {tokens}.
-      const Json json = post(Json{{"model", model_}, {"prompt", text}, {"content", text}}, "/tokenize");
-      if (json.contains("count")) return json["count"].get<int64_t>();
-      return static_cast<int64_t>(json.at("tokens").size());
+      const Json reply = post(Json{{"model", model_}, {"prompt", text}, {"content", text}}, "/tokenize");
+      if (reply.contains("count")) return reply["count"].get<int64_t>();
+      return static_cast<int64_t>(reply.at("tokens").size());
     } catch (const std::exception&) {
       return std::ssize(text) / 4;
     }
@@ -191,21 +191,21 @@ class ServerAnswerer final : public ChatAnswerer {
   Json post(const Json& body, const std::string& path = "/v1/chat/completions") const {
     server::HttpQuery query{.method = "POST", .path = path, .headers = headers_, .body = body.dump()};
     const server::HttpAnswer answer = server::http_request(url_, {}, query);
-    const Json json = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-    if (answer.status != 200 || !json.is_object())
+    const Json reply = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+    if (answer.status != 200 || !reply.is_object())
       fail(ErrorKind::kEnvironment, "{}{}: {} {}", base_url_, path, answer.status,
            text::replace_invalid_utf8(answer.body.substr(0, 300)));
-    return json;
+    return reply;
   }
 
   std::string first_model() const {
     const server::HttpAnswer answer =
         server::http_request(url_, {}, {.path = "/v1/models", .headers = headers_});
-    const Json json = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-    if (answer.status != 200 || !json.is_object() || !json.contains("data") || json["data"].empty())
+    const Json reply = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+    if (answer.status != 200 || !reply.is_object() || !reply.contains("data") || reply["data"].empty())
       fail(ErrorKind::kEnvironment, "{}: /v1/models: got {}, need a list of models", base_url_,
            answer.status);
-    return json["data"][0].value("id", "");
+    return reply["data"][0].value("id", "");
   }
 
   std::string base_url_;

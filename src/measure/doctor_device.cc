@@ -86,14 +86,14 @@ Findings find_toolkits(const fs::path& root) {
   }
   for (const fs::path& folder : entries_of(below(root, "usr/local"), "cuda")) {
     // {"cuda": {"name": ..., "version": "13.0.1"}, ...}
-    const std::string json = read_system_file_or_empty(folder / "version.json");
-    const size_t key = json.find("\"version\"");
+    const std::string release = read_system_file_or_empty(folder / "version.json");
+    const size_t key = release.find("\"version\"");
     if (key == std::string::npos) continue;
-    const size_t open = json.find('"', json.find(':', key));
-    const size_t close = open == std::string::npos ? open : json.find('"', open + 1);
+    const size_t open = release.find('"', release.find(':', key));
+    const size_t close = open == std::string::npos ? open : release.find('"', open + 1);
     if (close != std::string::npos)
       add("cuda", fmt::format("/usr/local/{}: {}", folder.filename().string(),
-                              json.substr(open + 1, close - open - 1)));
+                              release.substr(open + 1, close - open - 1)));
   }
   const std::string nvidia = read_system_file_or_empty(below(root, "proc/driver/nvidia/version"));
   if (!nvidia.empty()) add("driver", std::string(lines_of(nvidia).front()));

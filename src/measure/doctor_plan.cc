@@ -6,6 +6,18 @@
 namespace longspan::measure {
 namespace {
 
+// The steps of the derivation that say why the page is what it is; the others say of what it is made.
+std::string rule_of(const cache::PagePlan& plan) {
+  std::string rule;
+  for (const std::string& step : plan.derivation) {
+    bool is_input = false;
+    for (const char* input : {"K and V:", "alignment:", "state:", "page:", "padding"})
+      is_input = is_input || step.starts_with(input);
+    if (!is_input) rule += "; " + step;
+  }
+  return rule;
+}
+
 Finding judge_page(const engine::EngineInfo& info, const std::optional<ServerFacts>& server) {
   const cache::PagePlan& plan = info.page_plan;
   const auto describe = [](int64_t tokens, int64_t alignment, std::string_view layout, bool caching) {
@@ -14,7 +26,7 @@ Finding judge_page(const engine::EngineInfo& info, const std::optional<ServerFac
   };
   const std::string here =
       describe(plan.page_tokens, plan.alignment, cache::to_string(plan.layout), plan.prefix_caching);
-  const std::string rule = plan.derivation.empty() ? "" : "; " + plan.derivation.back();
+  const std::string rule = rule_of(plan);
   if (!server || server->page_tokens == plan.page_tokens)
     return {"page plan", Verdict::kOk, here + rule + (server ? "; so has the server" : ""), ""};
   std::string cause;

@@ -139,6 +139,10 @@ Findings judge_replaced_programs(const Environment& environment, const fs::path&
     if (program.replaced || changed)
       findings.push_back(
           {"processes", Verdict::kFail, fmt::format("pid {} ({}): {}", pid, command, kOtherBuild), kRestart});
+    else if (command.find(" serve") != std::string::npos)
+      findings.push_back(
+          {"processes", Verdict::kWarn, fmt::format("pid {} ({}) serves, too", pid, command),
+           "it shares processors and memory with what you measure: end it, if it is left over"});
     else
       findings.push_back({"processes", Verdict::kOk, fmt::format("pid {} ({})", pid, command), ""});
   }

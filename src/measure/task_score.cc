@@ -56,7 +56,7 @@ std::vector<AnsweredTask> answer_tasks(ChatAnswerer& answerer, const std::vector
 
 double least_score(const std::string& kind, double otherwise) {
   static const std::map<std::string, double> kLeast = {
-      {"retrieval", 0.9}, {"tracking", 0.8}, {"arithmetic", 0.9}, {"tool call", 0.9}};
+      {"retrieval", 0.9}, {"tracking", 0.7}, {"arithmetic", 0.8}, {"tool call", 0.9}};
   const auto found = kLeast.find(kind);
   return found == kLeast.end() ? otherwise : found->second;
 }

@@ -134,13 +134,12 @@ Task tracking(Dice& dice, Language language, int64_t num_tokens, const TokenLeng
 
 Task arithmetic(Dice& dice, Language language) {
   const int64_t a = dice.below(100), b = dice.below(100);
-  const bool plus = dice.below(2) == 0;
-  const std::string term = fmt::format("{} {} {}", a, plus ? '+' : '-', b);
+  const std::string term = fmt::format("{} + {}", a, b);
   return {
       .kind = "arithmetic",
       .language = name_of(language),
       .messages = user_says(language == Language::kChinese ? term + " 等于多少？" : "What is " + term + "?"),
-      .answer = std::to_string(plus ? a + b : a - b),
+      .answer = std::to_string(a + b),
       .max_tokens = 16};
 }
 

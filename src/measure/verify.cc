@@ -33,6 +33,13 @@ io::ModelConfig config_of(const VerifyOptions& options) {
   return io::load_model_config(options.engine.model);
 }
 
+// At least `num_tokens` long: the prompt, and itself again behind it.
+std::vector<int32_t> repeated(const std::vector<int32_t>& prompt, int64_t num_tokens) {
+  std::vector<int32_t> tokens = prompt;
+  for (size_t i = 0; std::ssize(tokens) < num_tokens; ++i) tokens.push_back(prompt[i % prompt.size()]);
+  return tokens;
+}
+
 double relative_l2_of(const std::vector<float>& got, const std::vector<float>& want) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
@@ -47,7 +54,7 @@ double relative_l2_of(const std::vector<float>& got, const std::vector<float>& w
 
 double layer_tolerance(DType dtype, Index k) {
   // Errors of the layers add up like steps of a random walk.
-  const double one = dtype == DType::kF32 ? 2e-5 : dtype == DType::kF16 ? 2e-3 : 1.5e-2;
+  const double one = dtype == DType::kF32 ? 2e-5 : dtype == DType::kF16 ? 4e-3 : 2.5e-2;
   return one * std::sqrt(static_cast<double>(k) + 1);
 }
 
@@ -148,17 +155,21 @@ Findings verify_prefix_hit(const VerifyOptions& options) {
   engine::EngineOptions cached = small_engine(options, cache::kGrid);
   cached.pages.prefix_caching = true;
   cached.min_checkpoint_tokens = cache::kGrid;
-  cached.max_model_len *= 2;  // room for the kept prefix and for a request
+  // More than a page, and no multiple of the grid: what is found again are whole pages and the state at the
+  // prompt's last grid point.
+  const int64_t page_tokens = engine::make_plan(cached, engine::Purpose::kRun).page_plan.page_tokens;
+  const std::vector<int32_t> prompt = repeated(options.prompt, page_tokens + cache::kGrid + 11);
+  cached.max_model_len = std::ssize(prompt) + options.num_tokens + 1;
+  cached.max_num_seqs = 4;  // room for the kept prefix and its states
   ExaminedEngine engine(cached, Watch::kTrace);
-  const ExaminedAnswer cold = engine.answer(options.prompt, options.num_tokens);
+  const ExaminedAnswer cold = engine.answer(prompt, options.num_tokens);
   const auto cold_trace = engine.take_trace();
-  const ExaminedAnswer hit = engine.answer(options.prompt, options.num_tokens);
+  const ExaminedAnswer hit = engine.answer(prompt, options.num_tokens);
   const auto hit_trace = engine.take_trace();
   if (hit.num_cached == 0)
-    return {
-        {"prefix hit", Verdict::kWarn,
-         fmt::format("a prompt of {} tokens was not found again in the prefix cache", options.prompt.size()),
-         "not checked: a longer prompt may do"}};
+    return {{"prefix hit", Verdict::kWarn,
+             fmt::format("a prompt of {} tokens was not found again in the prefix cache", prompt.size()),
+             "not checked: the cache keeps nothing that this prompt can go on from"}};
   // Both end with the same steps: the last chunk of the prompt, then one token each.
   std::optional<std::string> difference;
   const size_t num_cold = cold_trace->steps.size(), num_hit = hit_trace->steps.size();
@@ -168,10 +179,10 @@ Findings verify_prefix_hit(const VerifyOptions& options) {
     return {
         {"prefix hit", Verdict::kOk,
          fmt::format("{} of {} tokens from the cache, the rest and the answer equal the cold run bit by bit",
-                     hit.num_cached, options.prompt.size()),
+                     hit.num_cached, prompt.size()),
          ""}};
   return {{"prefix hit", Verdict::kFail,
-           fmt::format("{} of {} tokens from the cache: {}{}{}", hit.num_cached, options.prompt.size(),
+           fmt::format("{} of {} tokens from the cache: {}{}{}", hit.num_cached, prompt.size(),
                        difference.value_or("no operation differs"), same_bits(cold, hit) ? "" : "; ",
                        same_bits(cold, hit) ? "" : difference_text(cold, hit)),
            "the state or the K and V that a hit goes on from are not those of the cold run"}};

@@ -233,6 +233,17 @@ TEST(DoctorProcesses, AProcessWhoseFileIsGoneFails) {
   EXPECT_TRUE(says(stale, "pid 77 (longspan serve)")) << stale.text;
 }
 
+TEST(DoctorProcesses, AnotherServerSharesTheMachine) {
+  const FakeRoot root;
+  root.write("proc/77/cmdline", std::string("longspan\0serve\0", 15));
+  root.write("proc/77/stat", "77 (longspan) S 1\n");
+  root.link("proc/77/exe", "/opt/longspan");
+  const Finding other =
+      worst(judge_processes(small_machine(), root.path(), std::nullopt, std::nullopt), "processes");
+  EXPECT_EQ(other.verdict, Verdict::kWarn);
+  EXPECT_TRUE(says(other, "pid 77 (longspan serve) serves, too")) << other.text;
+}
+
 TEST(DoctorProcesses, WhoeverHoldsCardOrPortIsNamed) {
   const FakeRoot root;
   root.link("proc/7/fd/3", "/dev/kfd");
@@ -291,6 +302,7 @@ TEST(DoctorPlan, APageOf784Where832IsExpectedFailsWithTheRule) {
   EXPECT_EQ(page.verdict, Verdict::kFail);
   EXPECT_TRUE(says(page, "784 tokens (alignment 16")) << page.text;
   EXPECT_TRUE(says(page, "expected 832 tokens (alignment 64")) << page.text;
+  EXPECT_TRUE(says(page, "a state takes the room of")) << page.text;
   EXPECT_TRUE(says(page, "cache.alignment_tokens: 16 there, 64 here")) << page.advice;
 }
 

@@ -19,7 +19,7 @@ constexpr const char* kModel = "hybrid_r1_mixed_layers";
 
 VerifyOptions options_with(Fault fault, DType dtype = DType::kBF16) {
   VerifyOptions options{.engine = {.model = testing::model_dir(kModel), .dtype = dtype}, .num_tokens = 4};
-  for (int32_t i = 0; i < 203; ++i) options.prompt.push_back((i * 37 + 11) % 300);
+  for (int32_t i = 0; i < 139; ++i) options.prompt.push_back((i * 37 + 11) % 300);
   if (fault.on_op || fault.on_copy)
     options.engine.wrap_backend = [fault](std::unique_ptr<ops::Backend> backend) {
       return std::make_unique<testing::FaultyBackend>(std::move(backend), fault);
@@ -171,7 +171,7 @@ TEST(VerifyFindsAFault, ALayerThatDriftsAway) {
     const auto* product = std::get_if<ops::MatmulSwiGlu>(&call);
     if (product == nullptr || layer != 2) return;
     for (Index i = 0; i < product->out.num_elements(); ++i)
-      product->out.as<bf16>()[i] = bf16(static_cast<float>(product->out.as<bf16>()[i]) * 1.5f);
+      product->out.as<bf16>()[i] = bf16(static_cast<float>(product->out.as<bf16>()[i]) * 3.0f);
   }};
   EXPECT_FALSE(any_failed(verify_layers(options_with(fault))));
   expect_fail(verify_layers(options_with(drift)), "layers", "rows after layer 2");
