@@ -164,6 +164,17 @@ TEST(DeviceAttention, DecodesOnMatrixUnits) {
   }
 }
 
+// However many parts a context is cut into, the sum is the same but for its order.
+TEST(DeviceAttention, SegmentsAsManyAsAskedFor) {
+  const Problem problem{
+      .num_q_heads = 2, .num_kv_heads = 1, .head_dim = 64, .decode = {{1, 899, 900}, {2, 9, 10}}};
+  for (int index = 0; index < (on_emulator() ? 2 : 1); ++index)
+    for (const int segments : {1, 3, device::kMaxDecodeSegments}) {
+      StagedBackend device(device::make_backend(index, {.decode_segments = segments}));
+      expect_like_reference(device, problem);
+    }
+}
+
 // Several key tiles, query tiles that begin and end anywhere, a context before them.
 TEST(DeviceAttention, MatchesReferenceOnMatrixUnits) {
   for (StagedBackend* device : devices())
