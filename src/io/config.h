@@ -2,6 +2,7 @@
 // > file > default.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>

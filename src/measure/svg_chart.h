@@ -1,6 +1,7 @@
 // SvgChart: bars and points as inline SVG, for a page that needs nothing from anywhere. Knows no benchmark.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
+#include <cstdint>
 
 namespace longspan::ops {
 

@@ -2,6 +2,7 @@
 // text for each violation, so that the tests can hand in a small wrong tree as well as this repository.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>

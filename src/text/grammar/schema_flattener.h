@@ -1,6 +1,7 @@
 // SchemaFlattener: brings one level of a JSON schema into a form without $ref, allOf and nullable.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
