@@ -153,8 +153,7 @@ CompletionRequest parse_completion_request(const Json& body, const Service& serv
     if (completion.echo) generation.prompt_logprobs = generation.sampling.num_logprobs;
   }
   generation.prompts = parse_prompts(fields, service);
-  generation.form =
-      make_answer_form(parse_answer_shape(fields), nullptr, {ToolChoice::Mode::kNone}, false);
+  generation.form = make_answer_form(parse_answer_shape(fields), nullptr, {ToolChoice::Mode::kNone}, false);
   const auto num_choices = static_cast<int64_t>(generation.prompts.size()) * generation.num_choices;
   if (num_choices > service.options.max_choices)
     fail_field("prompt", "got {} prompts times n = {}, need at most {} choices", generation.prompts.size(),
