@@ -20,8 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kPeakBytes = size_t{640} << 20;  // beyond any cache's reach
-
 double best_of(double seconds, const std::function<double()>& once) {
   double best = 0;
   for (const double end = now_seconds() + seconds; now_seconds() < end;) best = std::max(best, once());
@@ -62,10 +60,10 @@ int usable_threads() {
   return 1;
 }
 
-Peaks measure_peaks(int threads, double seconds) {
+Peaks measure_peaks(int threads, double seconds, size_t memory_bytes) {
   Peaks peaks{.cpu_model = this_cpu_model(), .threads = threads, .version = program_version()};
   ops::cpu::ThreadPool pool(threads);
-  const Buffer memory(kPeakBytes);
+  const Buffer memory(memory_bytes);
   std::memset(memory.data(), 1, memory.size_bytes());
   const double began = now_seconds(), processor_began = processor_seconds();
   peaks.read_gbytes = best_of(seconds, [&] { return read_gbytes(pool, memory); });

@@ -37,7 +37,8 @@ struct Peaks {
 
 // Takes `seconds` for each of four figures, the best of many passes each; half a second is steady. One
 // thread's product rate counts `threads` times: the neighbours' share of the machine does not lower a limit.
-Peaks measure_peaks(int threads, double seconds);
+inline constexpr size_t kPeakBytes = size_t{640} << 20;  // beyond any cache's reach
+Peaks measure_peaks(int threads, double seconds, size_t memory_bytes = kPeakBytes);
 
 // Of this machine, from $XDG_CACHE_HOME/longspan or ~/.cache/longspan; none where nothing was measured yet.
 std::optional<Peaks> cached_peaks(int threads);

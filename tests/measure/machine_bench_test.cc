@@ -136,6 +136,8 @@ TEST(KernelBench, ShapesComeFromTheModel) {
 
 // ---- peak ----
 
+constexpr size_t kSmallBytes = 8 << 20;  // nobody reads the figures
+
 class PeakCache : public ::testing::Test {
  protected:
   PeakCache() : folder_(fs::temp_directory_path() / ("longspan_peak_" + std::to_string(::getpid()))) {
@@ -150,7 +152,7 @@ class PeakCache : public ::testing::Test {
 
 TEST_F(PeakCache, KeepsWhatWasMeasuredByThreads) {
   EXPECT_FALSE(cached_peaks(1));
-  const Peaks peaks = measure_peaks(/*threads=*/1, /*seconds=*/0.01);
+  const Peaks peaks = measure_peaks(/*threads=*/1, /*seconds=*/0.01, kSmallBytes);
   EXPECT_GT(peaks.read_gbytes, 0);
   EXPECT_GT(peaks.copy_gbytes, 0);
   EXPECT_GT(peaks.float_gflops, 0);
@@ -164,7 +166,7 @@ TEST_F(PeakCache, KeepsWhatWasMeasuredByThreads) {
 }
 
 TEST_F(PeakCache, AFileThatIsNoneCounts) {
-  const fs::path file = store_peaks(measure_peaks(1, 0.001));
+  const fs::path file = store_peaks(measure_peaks(1, 0.001, kSmallBytes));
   std::ofstream(file) << R"({"cpu_model": "x"})";
   EXPECT_FALSE(cached_peaks(1));
   std::ofstream(file) << "[1, 2";
