@@ -13,17 +13,20 @@ struct DequantizeKernel {
   CodeRows rows;
   Matrix<T> out;  // [num_rows, stride]
   int first_row;
-  int64_t num_octets;
-  int octets;  // of a row of out, the last one perhaps half
+  uint32_t num_octets;
+  uint32_t octets;      // of a row of out, the last one perhaps half
+  bool whole_in_group;  // the codes of an octet share scale and zero
 
   DEVICE_FN void operator()() const {
-    const int64_t i = static_cast<int64_t>(block_idx().x) * kThreads + thread_idx();
+    const uint32_t i = static_cast<uint32_t>(block_idx().x) * kThreads + static_cast<uint32_t>(thread_idx());
     if (i >= num_octets) return;
-    const int64_t to = i / octets;
-    const int row = first_row + static_cast<int>(to);
+    const int to = static_cast<int>(i / octets);
+    const int row = first_row + to;
     const int octet = static_cast<int>(i % octets);
     float codes[8];
     load(row, octet, codes);
+    Affine shared{};
+    if (whole_in_group && 8 * octet < rows.k) shared = affine(row, 8 * octet / rows.group_size);
     constexpr int kPerWord = kVec<T>;
 #pragma unroll
     for (int w = 0; w < 8 / kPerWord; ++w) {
@@ -32,7 +35,7 @@ struct DequantizeKernel {
       Vec<T, kPerWord> word;
 #pragma unroll
       for (int e = 0; e < kPerWord; ++e)
-        word.v[e] = from_float<T>(value(row, k0 + e, codes[w * kPerWord + e]));
+        word.v[e] = from_float<T>(value(row, k0 + e, codes[w * kPerWord + e], shared));
       out.row(to).template store<kPerWord>(k0, word);
     }
   }
@@ -49,10 +52,20 @@ struct DequantizeKernel {
     }
   }
 
-  DEVICE_FN float value(int row, int k, float code) const {
+  struct Affine {
+    float zero;
+    float scale;
+  };
+  DEVICE_FN Affine affine(int row, int group) const {
+    return {static_cast<float>(rows.zero(row, group)), rows.scale(row, group)};
+  }
+
+  DEVICE_FN float value(int row, int k, float code, const Affine& shared) const {
     if (k >= rows.k) return 0.0f;
-    const int group = rows.group_of.empty() ? k / rows.group_size : rows.group_of.get(k);
-    return (code - static_cast<float>(rows.zero(row, group))) * rows.scale(row, group);
+    const Affine own = whole_in_group
+                           ? shared
+                           : affine(row, rows.group_of.empty() ? k / rows.group_size : rows.group_of.get(k));
+    return (code - own.zero) * own.scale;
   }
 };
 
@@ -61,6 +74,7 @@ struct DequantizeKernel {
 void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Index first_row,
                 const TensorView& out) {
   const Index octets = (out.dim(1) + 7) / 8;
+  CHECK(out.dim(0) * octets < Index{1} << 31);
   dispatch_element(out.dtype, [&]<class T>() {
     const auto run = [&]<CodeKind kKind>() {
       using Kernel = DequantizeKernel<T, kKind>;
@@ -72,8 +86,9 @@ void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Ind
              Kernel{.rows = rows,
                     .out = matrix<T>(out),
                     .first_row = static_cast<int>(first_row),
-                    .num_octets = out.dim(0) * octets,
-                    .octets = static_cast<int>(octets)});
+                    .num_octets = static_cast<uint32_t>(out.dim(0) * octets),
+                    .octets = static_cast<uint32_t>(octets),
+                    .whole_in_group = rows.group_of.empty() && rows.group_size % 8 == 0});
     };
     if (kind == CodeKind::kInt4)
       run.template operator()<CodeKind::kInt4>();
