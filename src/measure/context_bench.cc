@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "io/model_config.h"
 #include "measure/environment.h"
 
 namespace longspan::measure {
@@ -50,10 +51,10 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::vector<int64_t> contexts_of(const ContextBenchOptions& options) {
+std::vector<int64_t> contexts_of(int64_t first, int64_t longest) {
   std::vector<int64_t> contexts;
-  for (int64_t context = options.first; context <= options.longest; context *= 2) contexts.push_back(context);
-  if (contexts.empty() || contexts.back() < options.longest) contexts.push_back(options.longest);
+  for (int64_t context = first; context <= longest; context *= 2) contexts.push_back(context);
+  if (contexts.empty() || contexts.back() < longest) contexts.push_back(longest);
   return contexts;
 }
 
@@ -98,8 +99,13 @@ ContextResult bench_context(const ContextBenchOptions& options,
          "contexts from {} to {}, {} decoded tokens, {} rounds: need 1 <= first <= longest, "
          "two tokens and a round",
          options.first, options.longest, options.decoded, options.rounds);
+  const int64_t native = io::load_model_config(options.engine.model).max_position_embeddings;
+  const int64_t longest = std::min(options.longest, native - options.decoded - 1);
+  if (longest < options.first)
+    fail(ErrorKind::kInvalid, "contexts from {} and {} decoded tokens: this model was made for {} tokens",
+         options.first, options.decoded, native);
   engine::EngineOptions engine_options = options.engine;
-  engine_options.max_model_len = options.longest + options.decoded + 1;
+  engine_options.max_model_len = longest + options.decoded + 1;
   engine_options.max_num_seqs = 1;
   engine::Engine engine(engine_options);
   const cache::PagePlan& plan = engine.info().page_plan;
@@ -108,7 +114,7 @@ ContextResult bench_context(const ContextBenchOptions& options,
                        .layout = std::string(cache::to_string(plan.layout)),
                        .page_tokens = plan.page_tokens,
                        .rounds = options.rounds};
-  const std::vector<int64_t> contexts = contexts_of(options);
+  const std::vector<int64_t> contexts = contexts_of(options.first, longest);
   run_context(engine, contexts.back(), options.decoded);  // cold: every page and workspace is touched here
   for (const int64_t context : contexts) {
     std::vector<double> prefill, decode;

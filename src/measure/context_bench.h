@@ -15,9 +15,9 @@ namespace longspan::measure {
 struct ContextBenchOptions {
   engine::EngineOptions engine;  // its max_model_len is set here
   int64_t first = 4096;          // shortest context, tokens; then twice as long each
-  int64_t longest = 65536;
-  int64_t decoded = 48;  // tokens that a decode figure is made of
-  int64_t rounds = 3;    // the median of them counts
+  int64_t longest = 65536;       // at most what the model was made for, less what is decoded
+  int64_t decoded = 48;          // tokens that a decode figure is made of
+  int64_t rounds = 3;            // the median of them counts
 };
 
 struct ContextFigure {

@@ -211,6 +211,12 @@ TEST(ContextBench, MeasuresEachContextAndFitsThem) {
 TEST(ContextBench, RefusesWhatCannotBe) {
   EXPECT_THROW(bench_context({.first = 100, .longest = 50}, [](const std::string&) {}), Error);
   EXPECT_THROW(bench_context({.first = 100, .longest = 200, .decoded = 1}, [](const std::string&) {}), Error);
+  // No context is left below what the model was made for, 65,536 tokens.
+  EXPECT_THROW(bench_context({.engine = {.model = LONGSPAN_SOURCE_DIR "/models/longspan-tiny"},
+                              .first = 65500,
+                              .longest = 70000},
+                             [](const std::string&) {}),
+               Error);
 }
 
 }  // namespace
