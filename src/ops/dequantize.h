@@ -28,13 +28,4 @@ inline float kv_scale(const KvCache& kv, Index plane, Index kv_head) {
   return kv.scales.empty() ? 1.0f : kv.scales.as<float>()[plane * kv.scales.stride(0) + kv_head];
 }
 
-inline Index out_features_of(const WeightPart& part) {
-  const auto* rows = std::get_if<TensorView>(&part);
-  return rows != nullptr ? rows->dim(0) : std::get<QuantizedPart>(part).out_features;
-}
-inline Index in_features_of(const WeightPart& part) {
-  const auto* rows = std::get_if<TensorView>(&part);
-  return rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
-}
-
 }  // namespace longspan::ops

@@ -49,6 +49,15 @@ struct QuantizedPart {
 // One part of a weight: float rows [N, K], or quantised ones.
 using WeightPart = std::variant<TensorView, QuantizedPart>;
 
+inline Index out_features_of(const WeightPart& part) {
+  const auto* rows = std::get_if<TensorView>(&part);
+  return rows != nullptr ? rows->dim(0) : std::get<QuantizedPart>(part).out_features;
+}
+inline Index in_features_of(const WeightPart& part) {
+  const auto* rows = std::get_if<TensorView>(&part);
+  return rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
+}
+
 // Norm weights come in two forms (MODEL 2.1 and the Qwen3 relatives).
 enum class NormKind : uint8_t {
   kZeroCentered,   // y = rnd(x_hat * (1 + w)): hybrid models

@@ -13,6 +13,7 @@ namespace longspan::ops::device {
 
 constexpr int kBlockCodes = 128;
 constexpr int kBlockWords = kBlockCodes / 8;  // uint32_t
+constexpr int kGroupUnit = 32;                // codes: groups of whole units are multiplied packed
 
 // Scales as the checkpoint has them.
 struct ScaleRows {

@@ -11,7 +11,6 @@
 
 #include "core/log.h"
 #include "core/units.h"
-#include "ops/dequantize.h"
 #include "ops/device/dequant_workspace.h"
 
 namespace longspan::ops::device {

@@ -21,9 +21,9 @@ struct PackedRows {
   Buffer group_of;  // i32 or empty
   CodeRows view{};  // of all of them
 
-  // Whether decode rows are multiplied with the codes: 4 bits, groups of whole runs of 32 codes in order.
+  // Whether decode rows are multiplied with the codes: 4 bits, groups of whole units in order.
   bool fused() const {
-    return kind == CodeKind::kInt4 && view.group_of.empty() && view.group_size % 32 == 0 &&
+    return kind == CodeKind::kInt4 && view.group_of.empty() && view.group_size % kGroupUnit == 0 &&
            view.scale_rows == 1;
   }
   size_t size_bytes() const {
