@@ -77,7 +77,7 @@ TEST(ThreadPool, IdleThreadsSleep) {
   const std::clock_t before = std::clock();  // processor time of all threads
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   const double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
-  EXPECT_LT(seconds, 0.02);
+  EXPECT_LT(seconds, 0.1) << "three threads that look for work take 0.9";
 }
 
 }  // namespace

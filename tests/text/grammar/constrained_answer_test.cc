@@ -279,7 +279,9 @@ TEST(ConstrainedAnswer, CostOverALargeVocabulary) {
     std::sort(ms.begin(), ms.end());
     fmt::print("  {:18}: made in {:6.1f} ms; a mask {:7.3f} ms in the median, {:7.3f} ms at worst\n", name,
                made_ms, ms[ms.size() / 2], ms.back());
-    EXPECT_LT(ms.back(), 500) << name;
+    // Readings that multiply with each character would take hours; a sanitizer on a busy machine, half a
+    // second.
+    EXPECT_LT(ms.back(), 20'000) << name;
   }
 }
 
