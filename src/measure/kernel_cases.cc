@@ -60,8 +60,9 @@ std::vector<ProductShape> product_shapes(const KernelShapes& s) {
   }
   const auto key = [](const ProductShape& p) { return std::tuple(p.n * p.k, p.n); };
   std::ranges::sort(list, {}, key);
-  const auto same = std::ranges::unique(list, {}, key);
-  list.erase(same.begin(), same.end());
+  list.erase(
+      std::unique(list.begin(), list.end(), [&](const auto& a, const auto& b) { return key(a) == key(b); }),
+      list.end());
   return list;
 }
 
