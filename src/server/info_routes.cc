@@ -21,7 +21,8 @@ HttpResponse unavailable(const std::string& why) {
   return openai_error_response({.status = 503, .type = error_type(503), .message = why});
 }
 
-// A step may be long, since a chunk of a long prompt is; one that takes longer than this is no step any more.
+}  // namespace
+
 std::optional<std::string> trouble(const Service& service) {
   const engine::EngineStatus status = service.engine.status();
   if (!status.healthy) return "the engine stopped after an error";
@@ -29,8 +30,6 @@ std::optional<std::string> trouble(const Service& service) {
     return fmt::format("the engine's step has run for {:.0f} s", status.stalled_seconds);
   return std::nullopt;
 }
-
-}  // namespace
 
 HttpResponse health(const HttpRequest&, Service& service) {
   if (const auto why = trouble(service)) return unavailable(*why);

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <optional>
 #include <thread>
 
 #include "core/error.h"
@@ -94,6 +95,7 @@ class Server::Impl {
   void start() {
     http_.start();
     notify_service_manager("READY=1");
+    watchdog_.emplace([this] { return !trouble(service_); });
   }
 
   bool drain() {
@@ -122,7 +124,8 @@ class Server::Impl {
   ServerOptions options_;
   Service service_;
   RouteTable routes_;
-  HttpServer http_;  // last: its handlers use all of the above
+  HttpServer http_;  // its handlers use all of the above
+  std::optional<Watchdog> watchdog_;
 };
 
 Server::Server(engine::Engine& engine, const text::Tokenizer& tokenizer,

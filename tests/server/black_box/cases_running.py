@@ -1,10 +1,12 @@
 """9h: concurrency, cancelling, stalls, stopping."""
 import concurrent.futures
+import contextlib
 import json
 import random
 import re
 import signal
 import socket
+import tempfile
 import threading
 import time
 import unittest
@@ -280,6 +282,27 @@ class Operation(unittest.TestCase):
             time.sleep(2.5)
             self.assertEqual(server.get("/health").status, 200)
             connection.close()
+
+    def test_T76_the_watchdog_hears_nothing_while_a_step_stalls(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(f"{folder}/notify")
+            manager.settimeout(20)
+            env = {"NOTIFY_SOCKET": f"{folder}/notify", "WATCHDOG_USEC": "400000",
+                   "LONGSPAN_ENGINE_RPC_TIMEOUT_SECONDS": "1", **mock_env(stall_seconds=8)}
+            with Server(binary="longspan_mock", env=env) as server:
+                self.assertEqual([manager.recv(99) for _ in range(3)], [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+                connection = raw_post(server, says("Hi"))
+                server.wait_until(lambda s: s["step_seconds"] > 1.5)
+                manager.setblocking(False)
+                with contextlib.suppress(BlockingIOError):  # what was said before
+                    while manager.recv(99):
+                        pass
+                manager.settimeout(2)
+                with self.assertRaises(TimeoutError):
+                    manager.recv(99)
+                manager.settimeout(20)
+                self.assertEqual(manager.recv(99), b"WATCHDOG=1")  # the step has ended
+                connection.close()
 
     def test_a_late_answer_ends_with_an_error_that_nobody_repeats(self):
         with Server("--request-timeout-seconds", 1, binary="longspan_mock", env=mock_env(tokens_per_second=20)) as server:
