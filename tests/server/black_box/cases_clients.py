@@ -1,8 +1,11 @@
 """The clients that people use, where they are installed: openai and anthropic. Nothing here needs a network."""
 import json
+import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import servers
+from harness import Server, says
 
 try:
     import openai
@@ -72,6 +75,24 @@ class OpenAi(unittest.TestCase):
             with self.assertRaises(kind) as caught:
                 ask()
             self.assertTrue(caught.exception.body["message"])
+
+    def test_openai_retries_while_the_queue_is_full(self):
+        with Server("--max-num-seqs", 1, "--max-waiting", 1) as server, ThreadPoolExecutor(3) as pool:
+            client = openai.OpenAI(base_url=server.url + "/v1", api_key="EMPTY", max_retries=0)
+            ask = {"model": self.model, "messages": HELLO, "max_tokens": 1}
+            long = says("Hi", max_tokens=20000, ignore_eos=True, stream=True)
+            streams = [pool.submit(server.post, "/v1/chat/completions", long) for _ in range(2)]
+            full = server.wait_until(lambda s: s["queue"]["running"] == s["queue"]["waiting"] == 1)
+            with self.assertRaises(openai.InternalServerError) as refused:
+                client.chat.completions.create(**ask)
+            self.assertEqual(refused.exception.status_code, 503)
+            patient = pool.submit(client.with_options(max_retries=5).chat.completions.create, **ask)
+            time.sleep(0.2)  # its first try is refused as well
+            for request in full["requests"]:
+                server.post(f"/v1/requests/{request['id']}/cancel", {})
+            self.assertEqual(patient.result().usage.completion_tokens, 1)
+            for stream in streams:
+                stream.result()
 
 
 @unittest.skipUnless(anthropic, "anthropic is not installed")
