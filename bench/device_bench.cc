@@ -236,11 +236,14 @@ void attention(Bench& bench, DType kv_dtype) {
                                             static_cast<double>(dtype_size(kv_dtype))
                                       : 0;
       const double pairs = static_cast<double>(q_len) * static_cast<double>(kv_len - q_len / 2);
-      for (const auto path : {ops::AttentionPath::kUnified, ops::AttentionPath::kPageContiguousDecode}) {
-        if (q_len > 1 && path != ops::AttentionPath::kUnified) continue;
-        bench.row(fmt::format("attention q {} kv {}{} {}", q_len, kv_len, fp8 ? " fp8" : "",
-                              path == ops::AttentionPath::kUnified ? "unified" : "page-contiguous"),
-                  bytes, 4.0 * pairs * kQ * kDim, [&](int) {
+      const auto other =
+          q_len == 1 ? ops::AttentionPath::kPageContiguousDecode : ops::AttentionPath::kVendorPrefill;
+      for (const auto path : {ops::AttentionPath::kUnified, other}) {
+        const char* const name = path == ops::AttentionPath::kUnified         ? "unified"
+                                 : path == ops::AttentionPath::kVendorPrefill ? "vendor"
+                                                                              : "page-contiguous";
+        bench.row(fmt::format("attention q {} kv {}{} {}", q_len, kv_len, fp8 ? " fp8" : "", name), bytes,
+                  4.0 * pairs * kQ * kDim, [&](int) {
                     bench.backend().attention({.q = q,
                                                .gate = q,
                                                .block_table = table,

@@ -1,7 +1,8 @@
 // The whole engine on a card, a model's shape with random weights, one request at a time:
 //   longspan_device_engine_bench CONFIG_DIR [prompt tokens, comma separated] [decoded tokens] [device index]
+//   [unified]
 // Time to the first token and between tokens; first a request of the same shape to warm up. Decode is set
-// beside the bytes that a token must read: weights, K, V and states.
+// beside the bytes that a token must read: weights, K, V and states. unified: no vendor_prefill, same pages.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,13 +38,16 @@ int main_of(int argc, char** argv) {
   }
   const int64_t num_new = argc > 3 ? std::atoll(argv[3]) : 64;
   const int64_t longest = *std::max_element(prompts.begin(), prompts.end());
+  const bool vendor = argc <= 5 || std::string_view(argv[5]) != "unified";
   engine::Engine engine({.model = argv[1],
                          .random_seed = 1,
                          .device = engine::DeviceKind::kDevice,
                          .device_index = argc > 4 ? std::atoi(argv[4]) : 0,
                          .max_model_len = longest + num_new + 64,
                          .max_num_seqs = 1,
-                         .swap_bytes = 0});
+                         .swap_bytes = 0,
+                         .pages = {.alignment = 64},
+                         .dispatch = {.enable_vendor_prefill = vendor}});
   const engine::EngineInfo& info = engine.info();
   fmt::print("{}\n{} weights {} in {}, page {} tokens\n", info.device, dtype_name(info.dtype),
              format_bytes(info.weight_bytes), format_seconds(info.load_seconds), info.page_plan.page_tokens);
@@ -67,8 +71,9 @@ int main_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr,
-                 "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device]\n");
+    std::fprintf(
+        stderr,
+        "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device] [unified]\n");
     return 2;
   }
   try {

@@ -212,6 +212,12 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
   info.page_plan =
       cache::plan_pages(cache_spec(info.config, info.dtype, kv_dtype, options.tensor_parallel), pages);
   info.attention.page_tokens = info.page_plan.page_tokens;
+  info.attention.own_vendor_kernel =
+      options.device == DeviceKind::kDevice &&
+      ops::device::has_vendor_prefill(options.device_index, {.dtype = info.dtype,
+                                                             .kv_dtype = kv_dtype,
+                                                             .head_dim = info.config.head_dim,
+                                                             .page_tokens = info.page_plan.page_tokens});
   if (purpose == Purpose::kRun) refuse_what_cannot_run(options, info);
   plan_cache(options, purpose, info);
   return info;

@@ -14,7 +14,9 @@ void attention(const Context& context, const Attention& args) {
   if (part.num_seqs > 0) attention_decode(context, part);
   part.first_seq = border;
   part.num_seqs = end - border;
-  if (part.num_seqs > 0 && !attention_mma(context, part)) attention_prefill(context, part);
+  if (part.num_seqs == 0) return;
+  if (args.path == AttentionPath::kVendorPrefill && attention_wgmma(context, part)) return;
+  if (!attention_mma(context, part)) attention_prefill(context, part);
 }
 
 }  // namespace longspan::ops::device

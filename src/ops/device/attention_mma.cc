@@ -3,8 +3,8 @@
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/mma.h"
+#include "ops/device/online_softmax.h"
 #include "ops/device/paged_kv.h"
-#include "ops/device/wave.h"
 
 namespace longspan::ops::device {
 namespace {
@@ -38,11 +38,6 @@ struct MmaPrefillKernel {
   int end_seq;
   int group_size;    // query heads a KV head
   float scale_log2;  // scale / ln 2: exponentials are powers of two
-
-  struct Row {  // of the two that a lane holds, g and g + 8
-    float max = -INFINITY;
-    float weight = 0.0f;
-  };
 
   DEVICE_FN void operator()() const {
     int seq_idx = first_seq;
@@ -82,7 +77,7 @@ struct MmaPrefillKernel {
 
     const int wave_row = thread_idx() / kMmaWave * 16;
     const int first_position = span.context_len + row0 + wave_row;
-    Row rows[2];
+    SoftRow rows[2];
     FragmentC sum[kDim / 8] = {};
     int stage = 0;
     for (int key0 = 0; key0 < end; key0 += kKeys, stage ^= 1) {
@@ -98,7 +93,8 @@ struct MmaPrefillKernel {
         const Shared<T> ks = tiles + (kCodes ? 0 : stage * 2 * kKeys * kPitch);
         FragmentC score[kKeys / 8] = {};
         multiply_keys(qs + wave_row * kPitch, ks, score);
-        soften(key0, first_position, score, rows, sum);
+        soften(score, rows, key0, first_position + thread_idx() % kMmaWave / 4, scale_log2);
+        shrink(rows, sum);
         multiply_values(score, ks + kKeys * kPitch, sum);
       }
       if constexpr (!kCodes) block_sync();  // else the next one comes before anything is overwritten
@@ -166,42 +162,11 @@ struct MmaPrefillKernel {
     }
   }
 
-  // Scores become probabilities; what was summed before shrinks. Every row sees key 0, so its maximum is
-  // finite after the first tile.
-  DEVICE_FN void soften(int key0, int first_position, FragmentC (&score)[kKeys / 8], Row (&rows)[2],
-                        FragmentC (&sum)[kDim / 8]) const {
-    const int lane = thread_idx() % kMmaWave;
+  DEVICE_FN void shrink(const SoftRow (&rows)[2], FragmentC (&sum)[kDim / 8]) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int position = first_position + lane / 4 + 8 * half;
-      float max = rows[half].max;
+    for (int n = 0; n < kDim / 8; ++n)
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& s = score[n].v[2 * half + e];
-          s = key0 + 8 * n + 2 * (lane % 4) + e <= position ? s * scale_log2 : -INFINITY;
-          max = fmaxf(max, s);
-        }
-      max = group_max<4>(max);
-      const float shrink = exp2f(rows[half].max - max);
-      float weight = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& s = score[n].v[2 * half + e];
-          s = exp2f(s - max);
-          weight += s;
-        }
-      rows[half].max = max;
-      rows[half].weight = rows[half].weight * shrink + weight;  // of this lane's columns; joined at the end
-#pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
-        sum[n].v[2 * half] *= shrink;
-        sum[n].v[2 * half + 1] *= shrink;
-      }
-    }
+      for (int e = 0; e < 4; ++e) sum[n].v[e] *= rows[e / 2].shrink;
   }
 
   // sum += p v. Two C fragments side by side are one A fragment.
@@ -222,7 +187,7 @@ struct MmaPrefillKernel {
     }
   }
 
-  DEVICE_FN void write(int64_t first_token, int num_rows, int head, const Row (&rows)[2],
+  DEVICE_FN void write(int64_t first_token, int num_rows, int head, const SoftRow (&rows)[2],
                        const FragmentC (&sum)[kDim / 8]) const {
     const int lane = thread_idx() % kMmaWave;
 #pragma unroll

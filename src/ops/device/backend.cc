@@ -124,6 +124,12 @@ const char* vendor_name() { return api::kName; }
 
 size_t free_memory_bytes(int index) { return Device(index).free_bytes(); }
 
+bool has_vendor_prefill(int index, const PrefillShape& shape) {
+  const std::vector<DeviceInfo> devices = list_devices();
+  return index >= 0 && index < static_cast<int>(devices.size()) &&
+         has_attention_wgmma(devices[static_cast<size_t>(index)], shape);
+}
+
 void start_profile(Backend& backend) { static_cast<DeviceBackend&>(backend).device().start_profile(); }
 
 std::vector<KernelTime> finish_profile(Backend& backend) {

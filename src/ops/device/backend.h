@@ -29,6 +29,17 @@ inline constexpr int kMaxDecodeSegments = 256;
 // lanes, its 1 of 64.
 std::unique_ptr<Backend> make_backend(int index, const BackendOptions& options = {});
 
+// Whether that card has a kernel of its own for AttentionPath::kVendorPrefill (of kUnified's bits), for such
+// caches; a call whose tensors are not aligned to 16 bytes runs kUnified's all the same. False without a
+// card.
+struct PrefillShape {
+  DType dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;
+  Index head_dim = 0;
+  Index page_tokens = 0;
+};
+bool has_vendor_prefill(int index, const PrefillShape& shape);
+
 // Times every kernel of a backend of make_backend() from here on, in eager execution; a few microseconds
 // each.
 void start_profile(Backend& backend);

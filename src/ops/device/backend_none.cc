@@ -13,6 +13,7 @@ namespace {
 const char* vendor_name() { return "none"; }
 size_t free_memory_bytes(int) { fail_none(); }
 std::unique_ptr<Backend> make_backend(int, const BackendOptions&) { fail_none(); }
+bool has_vendor_prefill(int, const PrefillShape&) { return false; }
 void start_profile(Backend&) { fail_none(); }
 std::vector<KernelTime> finish_profile(Backend&) { fail_none(); }
 std::string describe_devices() { return "no device: a build for the CPU alone"; }

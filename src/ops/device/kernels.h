@@ -86,6 +86,12 @@ void attention_prefill(const Context& context, const Attention& args);  // atten
 // On matrix units; false, and nothing done, where there are none for this shape. attention_mma.cc and
 // attention_decode_mma.cc or attention_mma_none.cc.
 bool attention_mma(const Context& context, const Attention& args);
+
+// On Hopper's matrix units, the same bits; false, and nothing done, where there are none for this call.
+// attention_wgmma.cc or attention_wgmma_none.cc.
+struct PrefillShape;  // backend.h
+bool has_attention_wgmma(const DeviceInfo& device, const PrefillShape& shape);
+bool attention_wgmma(const Context& context, const Attention& args);
 struct Partials;  // decode_segments.h
 bool attention_decode_mma(const Context& context, const Attention& args, const Partials& partials);
 

@@ -18,6 +18,11 @@
 #include <hip/hip_runtime.h>
 #endif
 
+// What hopper.h has: the compiler works for sm_90a, or for the host.
+#if defined(__CUDACC__) && (defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__))
+#define LONGSPAN_HOPPER
+#endif
+
 #define DEVICE_FN __device__ __forceinline__
 #define HOST_DEVICE_FN __host__ __device__ __forceinline__  // for both sides of the launch
 
@@ -227,6 +232,13 @@ DEVICE_FN uint32_t subtract_f16_pairs(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&difference);
 }
 // Matrix units and copies that pass by the registers; mma.h and its kernels are not compiled for HIP.
+
+// 2^x to 22 bits; 0 for what is smaller than 2^-126.
+DEVICE_FN float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 DEVICE_FN uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }

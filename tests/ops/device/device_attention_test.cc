@@ -186,6 +186,66 @@ TEST(DeviceAttention, MatchesReferenceOnMatrixUnits) {
                                       .prefill = {{2, 0, 5}, {3, 64, 201}, {4, 130, 131}}});
 }
 
+// The card's own prefill kernel, by head dim, query heads a KV head, page and dtype. Several key tiles, query
+// tiles that begin and end anywhere, sequences of one row, pages that are left in their middle.
+class DeviceVendorPrefill : public testing::TestWithParam<std::tuple<Index, Index, Index, DType>> {
+ protected:
+  Problem problem() const {
+    const auto& [head_dim, group, page_tokens, dtype] = GetParam();
+    return {.dtype = dtype,
+            .num_q_heads = 2 * group,
+            .num_kv_heads = 2,
+            .head_dim = head_dim,
+            .page_tokens = page_tokens,
+            .prefill = {{2, 0, 5}, {3, 64, 264}, {4, 130, 131}, {5, 1000, 1100}, {6, 128, 256}},
+            .prefill_path = AttentionPath::kVendorPrefill};
+  }
+  void SetUp() override {
+    const Problem p = problem();
+    if (!device::has_vendor_prefill(0, {p.dtype, p.dtype, p.head_dim, p.page_tokens}))
+      GTEST_SKIP() << "this device runs vendor_prefill through the kernel of unified";
+  }
+};
+
+TEST_P(DeviceVendorPrefill, MatchesReference) {
+  Problem small = problem();
+  small.num_q_heads /= small.num_kv_heads;
+  small.num_kv_heads = 1;
+  small.prefill = {{2, 0, 5}, {3, 64, 130}, {4, 500, 507}};
+  expect_like_reference(*devices()[0], small);
+}
+
+TEST_P(DeviceVendorPrefill, GivesTheBitsOfUnified) {
+  for (const bool gated : {true, false}) {
+    Problem vendor = problem();
+    vendor.gated = gated;
+    Problem unified = vendor;
+    unified.prefill_path = AttentionPath::kUnified;
+    EXPECT_EQ(on(*devices()[0], vendor), on(*devices()[0], unified));
+  }
+}
+
+TEST_P(DeviceVendorPrefill, ChunkingChangesNoBit) {
+  const std::vector<float> whole = in_chunks(*devices()[0], problem(), {450});
+  EXPECT_EQ(in_chunks(*devices()[0], problem(), {64, 128, 320, 450}), whole);
+  EXPECT_EQ(in_chunks(*devices()[0], problem(), {37, 166, 449, 450}), whole);
+}
+
+TEST_P(DeviceVendorPrefill, MisalignedTensorsRunThroughUnified) {
+  Problem odd = problem();
+  odd.misalignment = 1;
+  Problem unified = odd;
+  unified.prefill_path = AttentionPath::kUnified;
+  EXPECT_EQ(on(*devices()[0], odd), on(*devices()[0], unified));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, DeviceVendorPrefill,
+    testing::Values(std::tuple(128, 6, 64, DType::kBF16), std::tuple(128, 8, 832, DType::kBF16),
+                    std::tuple(128, 6, 1024, DType::kF16), std::tuple(256, 6, 64, DType::kBF16),
+                    std::tuple(256, 6, 832, DType::kBF16), std::tuple(256, 8, 1024, DType::kBF16),
+                    std::tuple(256, 8, 832, DType::kF16)));
+
 TEST(DeviceAttention, OneCallTakesDecodeAndPrefillTogether) {
   for (StagedBackend* device : devices()) {
     const Problem problem{.decode = {{1, 70, 71}, {2, 5, 6}}, .prefill = {{3, 64, 100}}};
