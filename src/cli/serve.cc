@@ -34,7 +34,7 @@ sigset_t stop_signals() {
 // The tokens of cache.pinned_prompt; none without one.
 std::vector<int32_t> pinned_prompt(const io::Config& config, const text::Tokenizer& tokenizer,
                                    const text::ChatTemplate& chat_template) {
-  const std::string path = config.string("cache.pinned_prompt");
+  const std::string& path = config.string("cache.pinned_prompt");
   if (path.empty()) return {};
   if (!config.boolean("cache.enable_prefix_caching"))
     fail(ErrorKind::kInvalid, "cache.pinned_prompt: got '{}', need cache.enable_prefix_caching", path);

@@ -22,7 +22,8 @@ std::string panel(const std::string& title, const std::vector<std::pair<double, 
   std::vector<std::string> cells(kPlotHeight, std::string(kPlotWidth, ' '));
   const auto put = [&](double x, double y, char mark) {
     const int column = std::clamp(static_cast<int>(x / max_x * (kPlotWidth - 1)), 0, kPlotWidth - 1);
-    const int row = std::clamp(static_cast<int>(y / max_y * (kPlotHeight - 1) + 0.5), 0, kPlotHeight - 1);
+    const int row =
+        std::clamp(static_cast<int>(std::lround(y / max_y * (kPlotHeight - 1))), 0, kPlotHeight - 1);
     cells[static_cast<size_t>(kPlotHeight - 1 - row)][static_cast<size_t>(column)] = mark;
   };
   for (int column = 0; column < kPlotWidth; ++column) {

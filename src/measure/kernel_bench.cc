@@ -122,8 +122,8 @@ Plan plan_of(const KernelCases& cases, const KernelBenchOptions& options) {
 
 double KernelTimes::median() const { return percentile(0.5); }
 
-double KernelTimes::percentile(double part) const {
-  return us[static_cast<size_t>(part * static_cast<double>(us.size() - 1) + 0.5)];
+double KernelTimes::percentile(double share) const {
+  return us[static_cast<size_t>(std::lround(share * static_cast<double>(us.size() - 1)))];
 }
 
 KernelTimes time_kernel(const KernelCase& what, int64_t min_runs, double limit_seconds,

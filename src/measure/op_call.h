@@ -25,7 +25,7 @@ enum class ViewRole : uint8_t {
 };
 // Every tensor of the call that is given, in the order of ops.h. The view may be changed.
 void for_each_view(OpCall& call,
-                   const std::function<void(const char* name, TensorView& view, ViewRole role)>& visit);
+                   const std::function<void(const char* name, TensorView& view, ViewRole role)>& given);
 
 // Of those operations that have them; null for others.
 const ops::Weight** weight_of(OpCall& call);

@@ -1,7 +1,6 @@
 #include "measure/peak_cache.h"
 
 #include <sched.h>
-#include <time.h>
 
 #include <chrono>
 #include <cstdlib>

@@ -73,11 +73,11 @@ double float_peak_gflops(double seconds) {
 double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
   constexpr int64_t kChunk = 1 << 20;  // bytes a task
   const auto num_chunks = static_cast<int64_t>(memory.size_bytes()) / kChunk;
-  std::vector<float> sums(static_cast<size_t>(pool.num_threads() * 16));
+  std::vector<float> sums(static_cast<size_t>(pool.num_threads()) * 16);
   const double start = now_seconds();
   pool.parallel_for(num_chunks, [&](int64_t chunk, int thread) {
     const auto* from = static_cast<const float*>(memory.data()) + chunk * kChunk / 4;
-    sums[static_cast<size_t>(thread * 16)] += HWY_DYNAMIC_DISPATCH(read)(from, kChunk / 4);
+    sums[static_cast<size_t>(thread) * 16] += HWY_DYNAMIC_DISPATCH(read)(from, kChunk / 4);
   });
   return static_cast<double>(num_chunks * kChunk) / (now_seconds() - start) / 1e9;
 }

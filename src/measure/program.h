@@ -10,7 +10,7 @@ namespace longspan::measure {
 
 // The GNU build id of an ELF file, a hash of what the linker wrote: "a3f1...". Files without one get a hash
 // of their bytes, "fnv1a:...". Empty where the file cannot be read.
-std::string build_hash(const std::filesystem::path& file);
+std::string build_hash(const std::filesystem::path& path);
 
 struct Library {
   std::string path;

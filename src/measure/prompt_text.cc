@@ -53,7 +53,7 @@ std::string opening_line(const TextKey& key) {
 
 }  // namespace
 
-PromptText::PromptText(TextKey key) : head_(opening_line(key)), state_(key_hash(key)) {}
+PromptText::PromptText(const TextKey& key) : head_(opening_line(key)), state_(key_hash(key)) {}
 
 void PromptText::add_sentence() {
   const auto pick = [this](const auto& list) -> std::string {

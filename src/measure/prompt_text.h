@@ -20,7 +20,7 @@ struct TextKey {
 
 class PromptText final {
  public:
-  explicit PromptText(TextKey key);
+  explicit PromptText(const TextKey& key);
   // The opening line and the first `num_words` words.
   std::string with_words(size_t num_words);
 

@@ -26,7 +26,8 @@ std::string name_of_result(const fs::path& path, const fs::path& folder, const J
 bool add_if_readable(std::vector<SavedResult>& list, const fs::path& path, const fs::path& folder,
                      Json json) {
   try {
-    SavedResult result{.name = name_of_result(path, folder, json), .json = std::move(json)};
+    SavedResult result{.name = name_of_result(path, folder, json), .json = {}};
+    result.json = std::move(json);
     report_html({.serving = {result},
                  .profiles = {result},
                  .contexts = {result},

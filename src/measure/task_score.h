@@ -31,6 +31,6 @@ Findings judge_tasks(const std::vector<AnsweredTask>& answered,
 
 // One line a task: {kind, language, num_tokens, right, prompt_tokens, completion_tokens, seconds, expected,
 // content, call, arguments, error}. Throws kEnvironment.
-void save_answers(const std::filesystem::path& file, const std::vector<AnsweredTask>& answered);
+void save_answers(const std::filesystem::path& path, const std::vector<AnsweredTask>& answered);
 
 }  // namespace longspan::measure

@@ -36,7 +36,7 @@ std::vector<Task> builtin_tasks(const TaskOptions& options, const TokenLength& l
 
 // Lines {"kind"?, "prompt" or "messages", "answer", "tools"?, "call"?, "language"?, "max_tokens"?}; "answer"
 // is a text, or with "call" its arguments. Throws kInvalid naming file and line; kNotFound.
-std::vector<Task> read_tasks(const std::filesystem::path& file);
+std::vector<Task> read_tasks(const std::filesystem::path& path);
 
 // What came back, as far as it is judged.
 struct TaskAnswer {

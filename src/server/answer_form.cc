@@ -74,7 +74,7 @@ ToolChoice parse_tool_choice(const JsonFields& fields, const Json& tools) {
   if (choice->is_object() && choice->value("type", Json("function")) == "function") {
     const Json function = choice->value("function", *choice);  // Responses has no envelope
     const Json name = function.is_object() ? function.value("name", Json()) : Json();
-    if (!name.is_string() || name == "")
+    if (!name.is_string() || name.get_ref<const std::string&>().empty())
       fail_field("tool_choice", "got {}, need the name of a function", describe(*choice));
     required.name = name.get<std::string>();
   } else if (*choice != "required") {

@@ -30,7 +30,7 @@ AnswerShape choice_shape(const Json& choices, std::string field) {
   if (choices.empty() || choices.size() > kMaxChoices)
     fail_field(field, "got {} texts, need 1 to {}", choices.size(), kMaxChoices);
   for (const Json& one : choices)
-    if (!one.is_string() || one == "")
+    if (!one.is_string() || one.get_ref<const std::string&>().empty())
       fail_field(field, "got {}, need texts that are not empty", describe(one));
   return {.kind = AnswerShape::Kind::kChoice, .value = choices, .field = std::move(field)};
 }

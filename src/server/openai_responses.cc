@@ -187,8 +187,7 @@ struct ResponsesFormat {
                  {"content_index", 0},
                  {"delta", more}};
     if (is_message) json["logprobs"] = Json::array();
-    return out + event(is_message ? "response.output_text.delta" : "response.reasoning_text.delta",
-                       std::move(json));
+    return out + event(is_message ? "response.output_text.delta" : "response.reasoning_text.delta", json);
   }
 
   std::string add_call(const text::ToolCall& call) {
@@ -200,11 +199,11 @@ struct ResponsesFormat {
     const Json place = {{"item_id", item_id("fc")}, {"output_index", index}};
     Json delta = place;
     delta["delta"] = call.arguments;
-    out += event("response.function_call_arguments.delta", std::move(delta));
+    out += event("response.function_call_arguments.delta", delta);
     Json done = place;
     done["name"] = call.name;
     done["arguments"] = call.arguments;
-    out += event("response.function_call_arguments.done", std::move(done));
+    out += event("response.function_call_arguments.done", done);
     item["arguments"] = call.arguments;
     item["status"] = "completed";
     out += event("response.output_item.done", {{"output_index", index}, {"item", item}});

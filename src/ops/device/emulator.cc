@@ -189,7 +189,7 @@ class Machine {
     wave.parity ^= 1;
     if (orders_memory) ++wave.epoch;
     for (int i = 0; i < shape_.wave; ++i)
-      if (i != lane) wake(fibers_[static_cast<size_t>(wave_idx * shape_.wave + i)]);
+      if (i != lane) wake(fibers_[static_cast<size_t>(wave_idx) * shape_.wave + i]);
     return values;
   }
 

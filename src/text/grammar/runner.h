@@ -83,7 +83,7 @@ class GrammarRunner final {
   size_t mark() const { return frames_.size(); }
   void rewind(size_t mark) { frames_.resize(mark); }
   // Forgets every frame that the set does not need.
-  void compact(ThreadSet& threads);
+  void compact(ThreadSet& set);
 
  private:
   struct Frame {

@@ -295,7 +295,7 @@ Value map(Interpreter& interpreter, const Value& self, const Args& args) {
       Value found = at_path(interpreter, item, attribute->second);
       const bool use_fallback =
           found.is_undefined() && fallback != args.named.end() && !fallback->second.is_none();
-      results.push_back(use_fallback ? fallback->second : std::move(found));
+      results.push_back(use_fallback ? fallback->second : found);
     } else {
       Args rest{{args.positional.begin() + 1, args.positional.end()}, args.named};
       results.push_back(interpreter.filter(args[0].as_text()->view(), item, std::move(rest)));

@@ -189,7 +189,7 @@ Interpreter::Flow Interpreter::run(const CallBlock& block) {
   const Value callee = evaluate(*node.callee);
   Args args = evaluate(node.args);
   args.named.emplace_back(kCaller.view(), make_macro(block.caller));
-  write(as_shared_text(call(callee, std::move(args)), budget_).view());
+  write(as_shared_text(call(callee, args), budget_).view());
   return Flow::kNext;
 }
 
@@ -299,7 +299,7 @@ void Interpreter::bind_parameters(const Macro& macro, const Args& args) {
   }
 }
 
-Value Interpreter::call(const Value& callee, Args args) {
+Value Interpreter::call(const Value& callee, const Args& args) {
   if (const Undefined* missing = callee.get_if<Undefined>()) undefined_error(*missing);
   const FunctionPtr* function = callee.get_if<FunctionPtr>();
   if (!function) fail(ErrorKind::kInvalid, "a value of type '{}' cannot be called", callee.type_name());

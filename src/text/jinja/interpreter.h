@@ -49,7 +49,7 @@ class Interpreter {
   // ---- For the builtins ----
   Budget& budget() { return budget_; }
   const RenderOptions& options() const { return options_; }
-  Value call(const Value& callee, Args args);
+  Value call(const Value& callee, const Args& args);
   Value filter(std::string_view name, const Value& input, Args args);
   bool test(std::string_view name, const Value& input, Args args);
   Value attribute(const Value& object, const Text& name);  // object.name
@@ -80,17 +80,17 @@ class Interpreter {
   Value evaluate(const Name& name);
   Value evaluate(const ListDisplay& list);
   Value evaluate(const DictDisplay& dict);
-  Value evaluate(const Attribute& attribute);
-  Value evaluate(const Item& item);
-  Value evaluate(const Slice& slice);
+  Value evaluate(const Attribute& node);
+  Value evaluate(const Item& node);
+  Value evaluate(const Slice& node);
   Value evaluate(const Unary& unary);
   Value evaluate(const Binary& binary);
   Value evaluate(const Comparison& comparison);
   Value evaluate(const Conditional& conditional);
-  Value evaluate(const Call& call);
-  Value evaluate(const Filter& filter);
-  Value evaluate(const Test& test);
-  Args evaluate(const CallArgs& args);
+  Value evaluate(const Call& node);
+  Value evaluate(const Filter& node);
+  Value evaluate(const Test& node);
+  Args evaluate(const CallArgs& node);
 
   Value lookup(const Text& name);
   std::optional<Value> field(const Value& object,
