@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "measure/input_prep.h"
+#include "ops/device/backend.h"
 
 namespace longspan::cli {
 namespace {
@@ -13,25 +14,36 @@ namespace {
 struct InputPrepFlags {
   measure::InputPrepOptions options;
   std::string layout = "split";
+  std::string device = "cpu";
   bool json = false;
 };
 
 void print(const measure::InputPrepOptions& options, const measure::InputPrepResult& result) {
-  std::printf(
-      "input preparation of one sequence that decodes, from position %s on: %d groups, host work only\n",
-      format_count(static_cast<size_t>(options.position)).c_str(), result.num_groups);
+  std::printf("input preparation of one sequence that decodes, from position %s on: %d groups, %s\n",
+              format_count(static_cast<size_t>(options.position)).c_str(), result.num_groups,
+              result.device.empty() ? "host work only" : ("until they are on " + result.device).c_str());
   std::printf("equality    %lld steps, every integer the same\n",
               static_cast<long long>(result.num_compared));
   std::printf("general     %8.1f ns a step (A), %.1f ns (A again: drift %+.1f %%)\n",
               result.general_before_ns, result.general_after_ns, result.drift_percent());
   std::printf("steady      %8.1f ns a step (B), dispatched %s times\n", result.steady_ns,
               format_count(static_cast<size_t>(result.num_dispatched)).c_str());
+  if (!result.device.empty())
+    std::printf("device      wrote them %s times; %s copies of a table that had grown\n",
+                format_count(static_cast<size_t>(result.num_advanced)).c_str(),
+                format_count(static_cast<size_t>(result.num_table_uploads)).c_str());
   std::printf("saved       %8.1f ns a step, %.2f times as fast (against the faster A)\n", result.saved_ns(),
               result.speed_up());
 }
 
 int input_prep(InputPrepFlags flags) {
   flags.options.layout = cache::layout_from_name(flags.layout);
+  const std::string vendor = ops::device::vendor_name();
+  if (flags.device == vendor && vendor != "none")
+    flags.options.device_index = 0;
+  else if (flags.device != "cpu")
+    fail(ErrorKind::kInvalid, "--device: got {}, this build has cpu{}", flags.device,
+         vendor == "none" ? "" : " and " + vendor);
   const measure::InputPrepResult result = measure::measure_input_prep(flags.options);
   if (flags.json) {
     std::printf("%s\n",
@@ -43,7 +55,10 @@ int input_prep(InputPrepFlags flags) {
                                        {"general_before_ns", result.general_before_ns},
                                        {"steady_ns", result.steady_ns},
                                        {"general_after_ns", result.general_after_ns},
+                                       {"device", result.device.empty() ? "cpu" : result.device},
                                        {"num_dispatched", result.num_dispatched},
+                                       {"num_advanced", result.num_advanced},
+                                       {"num_table_uploads", result.num_table_uploads},
                                        {"speed_up", result.difference.empty() ? result.speed_up() : 0}}
                     .dump(2)
                     .c_str());
@@ -68,6 +83,9 @@ void add_bench_input_prep(CLI::App& bench, int& exit_code) {
   prep->add_option("--warm-up", flags->options.num_warm_up, "Steps before each round")->capture_default_str();
   prep->add_option("--rounds", flags->options.num_rounds, "The median of them counts")->capture_default_str();
   prep->add_option("--layout", flags->layout, "split: two groups; unified: four")->capture_default_str();
+  prep->add_option("--device", flags->device,
+                   "cpu: host work alone; or this build's card or emulator: until the arrays are there")
+      ->capture_default_str();
   prep->add_flag("--json", flags->json, "Print JSON");
   prep->callback([flags, &exit_code] { exit_code = input_prep(*flags); });
 }

@@ -36,17 +36,18 @@ std::string_view replay_miss(size_t i) {
   return i < kNumReplayMisses ? kNames[i] : "";
 }
 
-StepOutput DecodeReplay::run(const model::StepInputs& inputs, const std::function<StepOutput()>& step) {
+StepOutput DecodeReplay::run(const model::StepInputs& inputs, InputWriter writer,
+                             const std::function<StepOutput()>& step) {
   if (mode_ == ReplayMode::kNone) return miss(ReplayMiss::kSwitchedOff, step);
   if (!records_) return miss(ReplayMiss::kDevice, step);
   if (const std::optional<ReplayMiss> why = refusal(inputs)) return miss(*why, step);
-  return run_recordable(inputs, step);
+  return run_recordable(inputs, writer, step);
 }
 
-StepOutput DecodeReplay::run_recordable(const model::StepInputs& inputs,
+StepOutput DecodeReplay::run_recordable(const model::StepInputs& inputs, InputWriter writer,
                                         const std::function<StepOutput()>& step) {
   const auto [at, is_new] =
-      entries_.try_emplace(Key{inputs.seqs.num_seqs, inputs.attention_runs.front().path});
+      entries_.try_emplace(Key{inputs.seqs.num_seqs, inputs.attention_runs.front().path, writer});
   Entry& entry = at->second;
   std::vector<const void*> addresses = addresses_of(inputs);
   if (is_new || entry.addresses != addresses) {

@@ -17,6 +17,9 @@ enum class ReplayMode : uint8_t {
   kFullDecodeOnly  // steps of decode rows alone, as a whole
 };
 
+// Who writes a step's inputs: the host, before it, or its own first operation (InputMirror::advance).
+enum class InputWriter : uint8_t { kHost, kDevice };
+
 // What one step's operations leave in the memory of the operations.
 struct StepOutput {
   TensorView hidden;  // T [num_logits, H]
@@ -51,7 +54,8 @@ class DecodeReplay final {
 
   // Runs `step`, or what it did when it was recorded. inputs: in the memory of the operations, at the same
   // addresses whenever the shapes are the same.
-  StepOutput run(const model::StepInputs& inputs, const std::function<StepOutput()>& step);
+  StepOutput run(const model::StepInputs& inputs, InputWriter writer,
+                 const std::function<StepOutput()>& step);
 
   void forget() { entries_.clear(); }
   const ReplayCounters& counters() const { return counters_; }
@@ -60,6 +64,7 @@ class DecodeReplay final {
   struct Key {
     Index num_seqs;
     ops::AttentionPath path;
+    InputWriter writer;
     auto operator<=>(const Key&) const = default;
   };
   struct Entry {
@@ -69,7 +74,8 @@ class DecodeReplay final {
   };
 
   // Empty entries are made by a step that runs plainly, so that its workspace is there when it is recorded.
-  StepOutput run_recordable(const model::StepInputs& inputs, const std::function<StepOutput()>& step);
+  StepOutput run_recordable(const model::StepInputs& inputs, InputWriter writer,
+                            const std::function<StepOutput()>& step);
   StepOutput miss(ReplayMiss why, const std::function<StepOutput()>& step);
 
   ops::Ops& ops_;

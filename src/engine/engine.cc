@@ -281,9 +281,10 @@ void Engine::step() {
     return live_.at(id)->request.on_prompt_logits != nullptr;
   };
   const model::StepInputs& inputs = batch_->build(plan, *scheduler_, wants_all, layer_tap_);
-  const model::StepInputs& uploaded = mirror_->upload(inputs);
+  const model::StepInputs& mirrored =
+      mirror_->update(inputs, {.steady = batch_->is_steady(), .chosen_token = chosen_token_});
   enter(Phase::kForward);
-  const StepOutput output = compute(uploaded);
+  const StepOutput output = compute(mirrored);
   enter(Phase::kSampling);
   sample_rows(plan, inputs, output);
   enter(Phase::kPublishing);
@@ -340,13 +341,16 @@ StepOutput Engine::compute(const model::StepInputs& inputs) {
   } call{*this, inputs};
   const auto run = [&call] {  // one reference: std::function keeps it without memory of its own
     model::Model& model = *call.engine.model_;
+    const InputMirror& mirror = *call.engine.mirror_;
+    if (mirror.is_behind()) mirror.advance(*call.engine.ops_, model.chosen_tokens().rows(0, 1));
     StepOutput output{.hidden = model.forward(call.inputs, call.engine.storage_->views())};
     const Index num_rows = std::min(kLogitRows, output.hidden.dim(0));
     if (num_rows > 0) output.logits = model.logits(output.hidden.rows(0, num_rows));
     return output;
   };
   // What is replayed as a whole cannot be looked into.
-  return trace_ ? run() : replay_->run(inputs, run);
+  const InputWriter writer = mirror_->is_behind() ? InputWriter::kDevice : InputWriter::kHost;
+  return trace_ ? run() : replay_->run(inputs, writer, run);
 }
 
 // Whether the best token is all that a decode step's sequences want: then four bytes a row leave the device.
@@ -364,9 +368,11 @@ bool Engine::all_greedy(const schedule::StepPlan& plan) const {
 void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs,
                          const StepOutput& output) {
   sampled_.clear();
+  chosen_token_ = -1;
   const TensorView& hidden = output.hidden;
   if (all_greedy(plan) && hidden.dim(0) == std::ssize(plan.seqs) && hidden.dim(0) <= kLogitRows) {
     const std::span<const int32_t> best = model_->best_tokens(output.logits);
+    if (best.size() == 1) chosen_token_ = best.front();
     for (size_t i = 0; i < best.size(); ++i)
       accept(plan.seqs[i], *live_.at(plan.seqs[i].id), {.token = best[i], .finite = best[i] >= 0});
     return;
@@ -503,6 +509,7 @@ void Engine::update_status() {
   status.num_cached_pages = memory.pages().num_reclaimable();
   status.dispatch = dispatcher_->counters();
   status.inputs = batch_->counters();
+  status.mirror = mirror_->counters();
   status.replays = replay_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;

@@ -38,6 +38,7 @@ struct EngineStatus {
   int32_t num_cached_pages = 0;  // of the used pages: held by the prefix index alone
   DispatchCounters dispatch;
   InputCounters inputs;
+  MirrorCounters mirror;
   ReplayCounters replays;
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
@@ -135,7 +136,8 @@ class Engine final {
   // Engine thread only.
   std::unordered_map<schedule::SeqId, std::unique_ptr<Live>> live_;
   std::vector<schedule::Sampled> sampled_;
-  StepSpeed speed_;  // learns from the warm-up first: a low guess, soon corrected
+  int32_t chosen_token_ = -1;  // of a step of one row, where the device chose it
+  StepSpeed speed_;            // learns from the warm-up first: a low guess, soon corrected
   int64_t num_generated_tokens_ = 0;
   int64_t num_kv_saturated_ = 0;
   bool told_saturation_ = false;

@@ -38,12 +38,15 @@ class InputBatch final {
                                  const AllLogits& all_logits,
                                  const std::function<void(Index, const TensorView&)>& layer_tap) {
     inputs_.layer_tap = layer_tap;
-    if (try_steady(step, scheduler)) return inputs_;
+    is_steady_ = try_steady(step, scheduler);
+    if (is_steady_) return inputs_;
     begin(step);
     for (size_t row = 0; row < step.seqs.size(); ++row) add(step.seqs[row], all_logits(step.seqs[row].id));
     finish(step, scheduler);
     return inputs_;
   }
+
+  bool is_steady() const { return is_steady_; }  // whether the last build() took the steady way
 
   // Counts and logs from now on (not during the warm-up).
   void start_counting() { counting_ = true; }
@@ -80,6 +83,7 @@ class InputBatch final {
   int32_t num_logits_ = 0;
   model::StepInputs inputs_;
   Last last_;
+  bool is_steady_ = false;
   bool counting_ = false;
   InputCounters counters_;
 };

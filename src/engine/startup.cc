@@ -141,6 +141,7 @@ void Engine::warm_up() {
   largest_step_ = {};
   dispatcher_->start_counting();
   batch_->start_counting();
+  mirror_->start_counting();
   speed_.start_reporting();
   update_status();
 }

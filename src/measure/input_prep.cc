@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "engine/input_batch.h"
+#include "engine/input_mirror.h"
+#include "ops/device/backend.h"
+#include "ops/reference/backend.h"
 #include "schedule/scheduler.h"
 
 namespace longspan::measure {
@@ -70,30 +73,64 @@ struct Steps {
   std::vector<schedule::StepPlan> decodes;
 };
 
-// One of the two ways.
-struct Way {
-  Way(const cache::PagePlan& plan, bool steady)
-      : dispatcher({.steady_decode_inputs = steady},
-                   {.head_dim = 256, .num_q_heads = 24, .num_kv_heads = 4, .page_tokens = plan.page_tokens}),
-        batch(plan, kChunk, kMaxNumSeqs, dispatcher) {}
+std::unique_ptr<ops::Backend> make_backend(const std::optional<int>& device_index) {
+  return device_index ? ops::device::make_backend(*device_index) : ops::reference::make_backend();
+}
 
-  const model::StepInputs& build(const schedule::StepPlan& step, schedule::Scheduler& scheduler) {
-    return batch.build(
-        step, scheduler, [](schedule::SeqId) { return false; }, nullptr);
+// What each decode step was given as its token, where the device chooses tokens: i32 [num_steps].
+Buffer chosen_tokens(const Steps& steps, Memory& memory) {
+  Buffer tokens(DType::kI32, {std::ssize(steps.decodes)});
+  std::ranges::transform(steps.decodes, tokens.view().as<int32_t>(),
+                         [](const schedule::StepPlan& step) { return step.seqs.front().tokens.front(); });
+  return moved_to(memory, std::move(tokens));
+}
+
+// One of the two ways, up to the arrays in the memory of the operations.
+struct Way {
+  Way(Steps& all_steps, ops::Ops& all_ops, bool steady)
+      : steps(all_steps),
+        ops(all_ops),
+        dispatcher(
+            {.steady_decode_inputs = steady},
+            {.head_dim = 256, .num_q_heads = 24, .num_kv_heads = 4, .page_tokens = steps.plan.page_tokens}),
+        batch(steps.plan, kChunk, kMaxNumSeqs, dispatcher),
+        mirror(ops.memory(), steps.plan, kChunk, kMaxNumSeqs, steps.num_tokens + 2),
+        tokens(chosen_tokens(steps, ops.memory())) {}
+
+  const model::StepInputs& prepare(size_t index) {
+    const schedule::StepPlan& step = steps.decodes[index];
+    const model::StepInputs& inputs = batch.build(
+        step, steps.scheduler, [](schedule::SeqId) { return false; }, nullptr);
+    const model::StepInputs& mirrored = mirror.update(
+        inputs, {.steady = batch.is_steady(), .chosen_token = step.seqs.front().tokens.front()});
+    if (mirror.is_behind()) mirror.advance(ops, tokens.view().rows(static_cast<Index>(index), 1));
+    ops.memory().synchronize();
+    return mirrored;
   }
 
+  Steps& steps;
+  ops::Ops& ops;
   engine::Dispatcher dispatcher;
   engine::InputBatch batch;
+  engine::InputMirror mirror;
+  Buffer tokens;
 };
 
+std::string difference_at(Way& general, Way& steady, size_t index) {
+  Memory& memory = general.ops.memory();
+  const engine::InputCopy want = engine::copy_to_host(memory, general.prepare(index));
+  const engine::InputCopy got = engine::copy_to_host(memory, steady.prepare(index));
+  return engine::first_difference(want.inputs, got.inputs);
+}
+
 // Median over the rounds of the mean nanoseconds of a step.
-double time_steps(Way& way, Steps& steps, const InputPrepOptions& options) {
+double time_steps(Way& way, const InputPrepOptions& options) {
+  const auto num_warm_up = static_cast<size_t>(options.num_warm_up);
   std::vector<double> rounds;
   for (int64_t round = 0; round < options.num_rounds; ++round) {
-    const auto begin = steps.decodes.begin() + options.num_warm_up;
-    for (auto step = steps.decodes.begin(); step != begin; ++step) way.build(*step, steps.scheduler);
+    for (size_t i = 0; i < num_warm_up; ++i) way.prepare(i);
     const auto started = std::chrono::steady_clock::now();
-    for (auto step = begin; step != steps.decodes.end(); ++step) way.build(*step, steps.scheduler);
+    for (size_t i = num_warm_up; i < way.steps.decodes.size(); ++i) way.prepare(i);
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - started;
     rounds.push_back(took.count() / static_cast<double>(options.num_steps));
   }
@@ -106,19 +143,23 @@ double time_steps(Way& way, Steps& steps, const InputPrepOptions& options) {
 InputPrepResult measure_input_prep(const InputPrepOptions& options) {
   check(options);
   Steps steps(options);
-  Way general(steps.plan, /*steady=*/false), steady(steps.plan, /*steady=*/true);
-  InputPrepResult result{.num_groups = static_cast<int32_t>(steps.plan.groups.size())};
-  for (const schedule::StepPlan& step : steps.decodes) {
-    result.difference =
-        engine::first_difference(general.build(step, steps.scheduler), steady.build(step, steps.scheduler));
+  ops::Ops ops(make_backend(options.device_index));
+  Way general(steps, ops, /*steady=*/false), steady(steps, ops, /*steady=*/true);
+  InputPrepResult result{.num_groups = static_cast<int32_t>(steps.plan.groups.size()),
+                         .device = options.device_index ? ops.name() : ""};
+  for (size_t i = 0; i < steps.decodes.size(); ++i) {
+    result.difference = difference_at(general, steady, i);
     if (!result.difference.empty()) return result;
     ++result.num_compared;
   }
-  result.general_before_ns = time_steps(general, steps, options);
+  result.general_before_ns = time_steps(general, options);
   steady.batch.start_counting();
-  result.steady_ns = time_steps(steady, steps, options);
+  steady.mirror.start_counting();
+  result.steady_ns = time_steps(steady, options);
   result.num_dispatched = steady.batch.counters().num_dispatched;
-  result.general_after_ns = time_steps(general, steps, options);
+  result.num_advanced = steady.mirror.counters().num_advanced;
+  result.num_table_uploads = steady.mirror.counters().num_table_uploads;
+  result.general_after_ns = time_steps(general, options);
   return result;
 }
 

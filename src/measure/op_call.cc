@@ -6,8 +6,9 @@ namespace longspan::measure {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<OpCall>> kOpNames = {
-    "embed",       "gather_rows",   "rms_norm",  "matmul",      "swiglu",      "matmul_swiglu",
-    "rope_angles", "qk_rope_write", "attention", "causal_conv", "gated_delta", "best_column"};
+    "embed",         "gather_rows", "rms_norm",      "matmul",    "swiglu",
+    "matmul_swiglu", "rope_angles", "qk_rope_write", "attention", "causal_conv",
+    "gated_delta",   "best_column", "advance_inputs"};
 
 template <class... Fns>
 struct Overloaded : Fns... {
@@ -56,6 +57,17 @@ void visit_views(ops::GatedDelta& op, const Visit& visit) {
   visit("out", op.out, kOut);
 }
 
+void visit_views(ops::AdvanceInputs& op, const Visit& visit) {
+  visit("tokens", op.tokens, kIn);
+  visit("block_table", op.block_table, kIn);
+  visit("token_ids", op.token_ids, kOut);
+  visit("positions", op.positions, kOut);
+  visit("query_start_loc", op.query_start_loc, kOut);
+  visit("seq_lens", op.seq_lens, kInOut);
+  visit("logit_rows", op.logit_rows, kOut);
+  visit("slots", op.slots, kOut);
+}
+
 }  // namespace
 
 std::string_view op_name(const OpCall& call) { return kOpNames[call.index()]; }
@@ -72,7 +84,8 @@ void run_op(ops::Backend& backend, const OpCall& call) {
                         [&](const ops::Attention& op) { backend.attention(op); },
                         [&](const ops::CausalConv& op) { backend.causal_conv(op); },
                         [&](const ops::GatedDelta& op) { backend.gated_delta(op); },
-                        [&](const ops::BestColumn& op) { backend.best_column(op); }},
+                        [&](const ops::BestColumn& op) { backend.best_column(op); },
+                        [&](const ops::AdvanceInputs& op) { backend.advance_inputs(op); }},
              call);
 }
 
@@ -134,7 +147,8 @@ void for_each_view(OpCall& call, const Visit& given) {
                         [&](ops::BestColumn& op) {
                           visit("x", op.x, kIn);
                           visit("out", op.out, kOut);
-                        }},
+                        },
+                        [&](ops::AdvanceInputs& op) { visit_views(op, visit); }},
              call);
 }
 

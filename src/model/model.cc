@@ -95,8 +95,8 @@ void Model::reserve(const StepLimits& limits) {
   hidden_ = memory.allocate(dtype_, {limits.max_tokens, config_.hidden_size});
   logits_ = memory.allocate(dtype_, {limits.max_logits, config_.vocab_size});
   if (!memory.is_host()) host_logits_ = Buffer(dtype_, {limits.max_logits, config_.vocab_size});
-  best_ = memory.allocate(DType::kI32, {limits.max_logits});
-  host_best_.resize(static_cast<size_t>(limits.max_logits));
+  chosen_ = memory.allocate(DType::kI32, {limits.max_logits});
+  host_chosen_.resize(static_cast<size_t>(limits.max_logits));
 }
 
 TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
@@ -175,10 +175,10 @@ TensorView Model::to_host(const TensorView& logits) {
 }
 
 std::span<const int32_t> Model::best_tokens(const TensorView& logits) {
-  const TensorView best = best_.view().rows(0, logits.dim(0));
+  const TensorView best = chosen_.view().rows(0, logits.dim(0));
   ops_.best_column({.x = logits, .out = best});
-  ops_.memory().download(host_best_.data(), best.data, best.size_bytes());
-  return {host_best_.data(), static_cast<size_t>(logits.dim(0))};
+  ops_.memory().download(host_chosen_.data(), best.data, best.size_bytes());
+  return {host_chosen_.data(), static_cast<size_t>(logits.dim(0))};
 }
 
 }  // namespace longspan::model

@@ -60,6 +60,8 @@ class Model final {
   // finite (ops::BestColumn).
   TensorView to_host(const TensorView& logits);
   std::span<const int32_t> best_tokens(const TensorView& logits);
+  // The tokens that were chosen last, where the operations find them: i32 [max_logits].
+  TensorView chosen_tokens() const { return chosen_.view(); }
 
  private:
   void final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out);
@@ -75,8 +77,8 @@ class Model final {
   Buffer hidden_;       // T [max_tokens, H]: what forward() returns
   Buffer logits_;       // T [max_logits, vocab]
   Buffer host_logits_;  // the same for the host, where that is not the memory of the operations
-  Buffer best_;         // i32 [max_logits]
-  std::vector<int32_t> host_best_;
+  Buffer chosen_;       // i32 [max_logits]
+  std::vector<int32_t> host_chosen_;
 };
 
 // The mixer of one layer, with its weights. What an architecture brings; all else is common.

@@ -51,8 +51,9 @@ Visible visible_of(const Attention& args) {
 
 std::string_view to_string(OpKind kind) {
   constexpr std::array<std::string_view, kNumOpKinds> kNames = {
-      "embed",       "gather_rows",   "rms_norm",  "matmul",      "swiglu",      "matmul_swiglu",
-      "rope_angles", "qk_rope_write", "attention", "causal_conv", "gated_delta", "best_column"};
+      "embed",         "gather_rows", "rms_norm",      "matmul",    "swiglu",
+      "matmul_swiglu", "rope_angles", "qk_rope_write", "attention", "causal_conv",
+      "gated_delta",   "best_column", "advance_inputs"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -219,6 +220,11 @@ OpWork work_of(const BestColumn& args, Tables) {
           .rows = dim32(args.x.dim(0)),
           .n = dim32(args.x.dim(1)),
           .bytes = bytes_of(args.x)};
+}
+
+OpWork work_of(const AdvanceInputs& args, Tables) {
+  return {
+      .kind = OpKind::kAdvanceInputs, .op_class = OpClass::kRows, .rows = dim32(args.tokens.dim(0)), .n = 1};
 }
 
 }  // namespace longspan::ops

@@ -21,9 +21,10 @@ enum class OpKind : uint8_t {
   kAttention,
   kCausalConv,
   kGatedDelta,
-  kBestColumn
+  kBestColumn,
+  kAdvanceInputs
 };
-inline constexpr size_t kNumOpKinds = 12;
+inline constexpr size_t kNumOpKinds = 13;
 std::string_view to_string(OpKind kind);  // "rms_norm"
 
 // Where a call belongs in a table of where the time went.
@@ -37,7 +38,7 @@ enum class OpClass : uint8_t {
   kConv,
   kNorm,
   kRopeAndCache,  // angles, q and k rotated, k and v written
-  kRows,          // embeddings, gathers, activations on their own
+  kRows,          // embeddings, gathers, activations on their own, a step's inputs
   kSampling       // the best column
 };
 inline constexpr size_t kNumOpClasses = 11;
@@ -81,5 +82,6 @@ OpWork work_of(const CausalConv& args, Tables tables);
 // chunked form does more of them, but no more work.
 OpWork work_of(const GatedDelta& args, Tables tables);
 OpWork work_of(const BestColumn& args, Tables tables);
+OpWork work_of(const AdvanceInputs& args, Tables tables);
 
 }  // namespace longspan::ops

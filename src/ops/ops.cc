@@ -275,4 +275,37 @@ void Ops::best_column(const BestColumn& args) {
   backend_->best_column(args);
 }
 
+void Backend::advance_inputs(const AdvanceInputs& args) {
+  const auto ints = [](const TensorView& view) { return view.as<int32_t>(); };
+  const Index num_seqs = args.tokens.dim(0), max_pages = args.block_table.dim(1);
+  for (Index i = 0; i < num_seqs; ++i) {
+    const int32_t position = ints(args.seq_lens)[i];
+    const Index logical = position / args.page_tokens;
+    const int32_t page =
+        logical < max_pages ? ints(args.block_table)[i * args.block_table.stride(0) + logical] : -1;
+    ints(args.token_ids)[i] = std::max(ints(args.tokens)[i], 0);
+    for (Index axis = 0; axis < args.positions.dim(0); ++axis)
+      ints(args.positions)[axis * args.positions.stride(0) + i] = position;
+    ints(args.seq_lens)[i] = position + 1;
+    ints(args.query_start_loc)[i] = ints(args.logit_rows)[i] = static_cast<int32_t>(i);
+    ints(args.slots)[i] =
+        page < 0 ? -1 : static_cast<int32_t>(page * args.page_tokens + position % args.page_tokens);
+  }
+  ints(args.query_start_loc)[num_seqs] = static_cast<int32_t>(num_seqs);
+}
+
+void Ops::advance_inputs(const AdvanceInputs& args) {
+  const Index num_seqs = args.tokens.dim(0);
+  expect("advance_inputs", "tokens", args.tokens, DType::kI32, {num_seqs});
+  expect("advance_inputs", "block_table", args.block_table, DType::kI32, {num_seqs, -1});
+  expect("advance_inputs", "token_ids", args.token_ids, DType::kI32, {num_seqs});
+  expect("advance_inputs", "positions", args.positions, DType::kI32, {-1, num_seqs});
+  expect("advance_inputs", "query_start_loc", args.query_start_loc, DType::kI32, {num_seqs + 1});
+  expect("advance_inputs", "seq_lens", args.seq_lens, DType::kI32, {num_seqs});
+  expect("advance_inputs", "logit_rows", args.logit_rows, DType::kI32, {num_seqs});
+  expect("advance_inputs", "slots", args.slots, DType::kI32, {num_seqs});
+  CHECK_MSG(args.page_tokens > 0, "[advance_inputs] page_tokens: got {}, need a token", args.page_tokens);
+  backend_->advance_inputs(args);
+}
+
 }  // namespace longspan::ops

@@ -263,6 +263,22 @@ struct RandomRows {
   Index num_rows = 0;
 };
 
+// The arrays of the next step of decoding sequences, in the place of the last step's, each sequence one token
+// further: with p = seq_lens[i] as it was, token_ids[i] = max(tokens[i], 0), positions[.., i] = p,
+// seq_lens[i] = p + 1, query_start_loc[i] = logit_rows[i] = i, and slots[i] = page * page_tokens + p %
+// page_tokens where page = block_table[i, p / page_tokens]; -1 where that is unset or behind the table.
+struct AdvanceInputs {
+  TensorView tokens;       // i32 [num_seqs]: what the last step chose
+  TensorView block_table;  // i32 [num_seqs, max_pages], -1 where unset
+  Index page_tokens = 0;
+  TensorView token_ids;        // i32 [num_seqs]
+  TensorView positions;        // i32 [num_axes, num_seqs]: 3 for M-RoPE; on text all are the same, and 1 does
+  TensorView query_start_loc;  // i32 [num_seqs + 1]
+  TensorView seq_lens;         // i32 [num_seqs], updated
+  TensorView logit_rows;       // i32 [num_seqs]: no row is discarded
+  TensorView slots;            // i32 [num_seqs]
+};
+
 // Operations put together once and run again with the same arguments; what their tensors hold may differ.
 class Recording {
  public:
@@ -324,7 +340,9 @@ class Backend : public Memory {
   virtual void attention(const Attention& args) = 0;
   virtual void causal_conv(const CausalConv& args) = 0;
   virtual void gated_delta(const GatedDelta& args) = 0;
-  virtual void best_column(const BestColumn& args);  // as it is, for tensors in host memory
+  // As they are, for tensors in host memory.
+  virtual void best_column(const BestColumn& args);
+  virtual void advance_inputs(const AdvanceInputs& args);
 };
 
 // The door: checks shapes and dtypes once (a violation is a programmer's error and aborts, naming op, rule
@@ -360,6 +378,7 @@ class Ops {
   void causal_conv(const CausalConv& args);
   void gated_delta(const GatedDelta& args);
   void best_column(const BestColumn& args);
+  void advance_inputs(const AdvanceInputs& args);
 
  private:
   std::unique_ptr<Backend> backend_;

@@ -69,6 +69,17 @@ void add_inputs(Page& page, const engine::InputCounters& inputs) {
                 fmt::format("condition=\"{}\"", engine::steady_condition(i)));
 }
 
+void add_mirror(Page& page, const engine::MirrorCounters& mirror) {
+  page.sample("counter", "decode_inputs_on_device_total", static_cast<double>(mirror.num_advanced),
+              "Steps whose inputs the device wrote, nothing being copied to it");
+  page.sample("counter", "decode_input_table_uploads_total", static_cast<double>(mirror.num_table_uploads),
+              "In those steps: tables that had changed and were copied");
+  for (size_t i = 0; i < engine::kNumUploadReasons; ++i)
+    page.sample("counter", "input_uploads_total", static_cast<double>(mirror.uploads[i]),
+                "Steps whose inputs were copied to the device, by the first reason", nullptr,
+                fmt::format("reason=\"{}\"", engine::upload_reason(i)));
+}
+
 void add_engine(Page& page, const engine::EngineStatus& status, const engine::EngineInfo& info) {
   const auto& schedule = status.schedule;
   const double num_pages = status.pages.num_pages;
@@ -119,6 +130,7 @@ void add_engine(Page& page, const engine::EngineStatus& status, const engine::En
                 fmt::format("condition=\"{}\"", condition));
   }
   add_inputs(page, status.inputs);
+  add_mirror(page, status.mirror);
 }
 
 }  // namespace

@@ -42,6 +42,15 @@ Json dispatch_json(const engine::DispatchCounters& counters) {
   return {{"hits", std::move(hits)}, {"vendor_prefill_misses", std::move(misses)}};
 }
 
+Json mirror_json(const engine::MirrorCounters& mirror) {
+  Json uploads = Json::object();
+  for (size_t i = 0; i < engine::kNumUploadReasons; ++i)
+    if (mirror.uploads[i] > 0) uploads[std::string(engine::upload_reason(i))] = mirror.uploads[i];
+  return {{"advanced", mirror.num_advanced},
+          {"table_uploads", mirror.num_table_uploads},
+          {"uploads", std::move(uploads)}};
+}
+
 Json inputs_json(const engine::InputCounters& inputs) {
   Json misses = Json::object();
   for (size_t i = 0; i < engine::kNumSteadyConditions; ++i)
@@ -137,6 +146,7 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
               {"prefill_tokens_per_second", status.prefill_tokens_per_second},
               {"dispatch", dispatch_json(status.dispatch)},
               {"decode_inputs", inputs_json(status.inputs)},
+              {"device_inputs", mirror_json(status.mirror)},
               {"requests", std::move(requests)},
               {"build", build_json(service)},
               {"config", config_json(service)},

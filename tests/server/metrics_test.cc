@@ -91,5 +91,15 @@ TEST(Metrics, decode_inputs_by_their_first_failed_condition) {
   EXPECT_EQ(value(text, "longspan_decode_input_misses_total", "condition=\"next_position\""), "15");
 }
 
+TEST(Metrics, inputs_that_the_device_wrote_and_why_others_were_copied) {
+  engine::EngineStatus status;
+  status.mirror = {.num_advanced = 30, .num_table_uploads = 2, .uploads = {7, 4}};
+  const std::string text = text_of(Metrics(), MetricsNames::kOwn, status);
+  EXPECT_EQ(value(text, "longspan_decode_inputs_on_device_total"), "30");
+  EXPECT_EQ(value(text, "longspan_decode_input_table_uploads_total"), "2");
+  EXPECT_EQ(value(text, "longspan_input_uploads_total", "reason=\"not_steady\""), "7");
+  EXPECT_EQ(value(text, "longspan_input_uploads_total", "reason=\"token_on_host\""), "4");
+}
+
 }  // namespace
 }  // namespace longspan::testing

@@ -54,7 +54,8 @@ void embed(const Context& context, const Embed& args);  // rows.cc
 void gather_rows(const Context& context, const GatherRows& args);
 void rms_norm(const Context& context, const RmsNorm& args);
 void swiglu(const Context& context, const SwiGlu& args);
-void best_column(const Context& context, const BestColumn& args);  // best_column.cc
+void best_column(const Context& context, const BestColumn& args);        // best_column.cc
+void advance_inputs(const Context& context, const AdvanceInputs& args);  // advance_inputs.cc
 
 void matmul(const Context& context, const Matmul& args);  // matmul.cc
 void gemv(const Context& context, const Matmul& args);    // gemv.cc: any number of rows, 16 at a time

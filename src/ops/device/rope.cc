@@ -8,9 +8,9 @@ namespace longspan::ops::device {
 namespace {
 
 // Thread: one angle. Positions go to a million: a float's sine of such an angle needs double arithmetic, and
-// there are few of them.
+// there are few of them. The first operation of a step that a kernel may stand in front of (AdvanceInputs):
+// it does not start early, so that those behind it may read the step's inputs as early as they like.
 struct RopeAnglesKernel {
-  static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 64;
   Global<int32_t> positions;  // [num_tokens]
   Global<float> inv_freq;     // [half]
@@ -19,7 +19,6 @@ struct RopeAnglesKernel {
 
   DEVICE_FN void operator()() const {
     release_next();
-    await_previous();
     const int64_t token = block_idx().x;
     for (int j = thread_idx(); j < half; j += kThreads) {
       const double angle = static_cast<double>(static_cast<float>(positions.get(token)) * inv_freq.get(j));

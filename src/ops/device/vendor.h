@@ -92,8 +92,8 @@ DEVICE_FN void wave_sync() {
 
 // For kernels with kOverlaps, which start while the kernel before them still runs, where the card can do that
 // (sm_90). Before await_previous(), which returns when all earlier kernels are done, they may only read what
-// no kernel writes (weights, a step's inputs) and prefetch; every block calls it. release_next() lets the
-// next kernel start, and may come first.
+// no kernel writes (weights; a step's inputs, which are there when its first operation starts) and prefetch;
+// every block calls it. release_next() lets the next kernel start, and may come first.
 DEVICE_FN void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

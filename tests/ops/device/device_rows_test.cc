@@ -105,6 +105,11 @@ TEST(DeviceMatmulSwiGlu, IsMatmulThenSwiGlu) {
         }
 }
 
+std::vector<int32_t> list(const TestTensor& tensor) {
+  const auto* values = tensor.view().as<int32_t>();
+  return {values, values + tensor.view().num_elements()};
+}
+
 TEST(DeviceBestColumn, IsTheFirstOfTheLargestOrNone) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -125,9 +130,6 @@ TEST(DeviceBestColumn, IsTheFirstOfTheLargestOrNone) {
         const TestTensor got = ints(std::vector<int32_t>(7)), want = ints(std::vector<int32_t>(7));
         device->best_column({.x = x.view(), .out = got.view()});
         reference().best_column({.x = x.view(), .out = want.view()});
-        const auto list = [](const TestTensor& t) {
-          return std::vector<int32_t>(t.view().as<int32_t>(), t.view().as<int32_t>() + 7);
-        };
         EXPECT_EQ(list(got), list(want)) << dtype_name(dtype) << n;
         EXPECT_EQ(list(got)[1], n / 3);
         EXPECT_EQ(list(got)[2], -1);
@@ -135,6 +137,77 @@ TEST(DeviceBestColumn, IsTheFirstOfTheLargestOrNone) {
         EXPECT_EQ(list(got)[4], -1);
         EXPECT_EQ(list(got)[5], n / 3);
       }
+}
+
+// The arrays of one step of `num_seqs` sequences, at random positions of tables with holes.
+struct StepArrays {
+  StepArrays(Index num_seqs, Index num_axes, Index max_pages, Index page_tokens)
+      : page_tokens_(page_tokens),
+        tokens_(DType::kI32, {num_seqs}),
+        table_(DType::kI32, {num_seqs, max_pages}),
+        seq_lens_(DType::kI32, {num_seqs}),
+        token_ids_(DType::kI32, {num_seqs}),
+        positions_(DType::kI32, {num_axes, num_seqs}),
+        starts_(DType::kI32, {num_seqs + 1}),
+        logit_rows_(DType::kI32, {num_seqs}),
+        slots_(DType::kI32, {num_seqs}) {
+    std::mt19937 random(3);
+    const auto draw = [&](const TestTensor& to, Index from, Index end) {
+      for (Index i = 0; i < to.view().num_elements(); ++i)
+        to.view().as<int32_t>()[i] = static_cast<int32_t>(from + random() % (end - from));
+    };
+    draw(tokens_, -1, 1000);
+    draw(table_, -1, 5000);
+    draw(seq_lens_, 0, (max_pages + 1) * page_tokens);
+  }
+  AdvanceInputs args() const {
+    return {.tokens = tokens_.view(),
+            .block_table = table_.view(),
+            .page_tokens = page_tokens_,
+            .token_ids = token_ids_.view(),
+            .positions = positions_.view(),
+            .query_start_loc = starts_.view(),
+            .seq_lens = seq_lens_.view(),
+            .logit_rows = logit_rows_.view(),
+            .slots = slots_.view()};
+  }
+  std::vector<std::vector<int32_t>> all() const {
+    return {list(token_ids_), list(positions_),  list(starts_),
+            list(seq_lens_),  list(logit_rows_), list(slots_)};
+  }
+
+  Index page_tokens_;
+  TestTensor tokens_, table_, seq_lens_, token_ids_, positions_, starts_, logit_rows_, slots_;
+};
+
+TEST(DeviceAdvanceInputs, IsTheHostsStepToTheInteger) {
+  for (StagedBackend* device : devices())
+    for (const Index num_seqs : {1, 3, 64, 150})
+      for (const Index num_axes : {1, 3})
+        for (const Index page_tokens : {16, 784}) {
+          const StepArrays got(num_seqs, num_axes, 5, page_tokens), want(num_seqs, num_axes, 5, page_tokens);
+          for (int step = 0; step < 3; ++step) {  // each goes on from the last
+            device->advance_inputs(got.args());
+            reference().advance_inputs(want.args());
+            ASSERT_EQ(got.all(), want.all()) << num_seqs << " sequences, " << num_axes << " axes, " << step;
+          }
+        }
+}
+
+TEST(DeviceAdvanceInputs, OneSequenceGoesOverAPagesEnd) {
+  for (StagedBackend* device : devices()) {
+    const StepArrays step(1, 3, 2, 16);
+    *step.tokens_.view().as<int32_t>() = 77;
+    *step.seq_lens_.view().as<int32_t>() = 15;
+    step.table_.view().as<int32_t>()[0] = 9;
+    step.table_.view().as<int32_t>()[1] = 4;
+    const std::vector<std::vector<int32_t>> in_first = {{77}, {15, 15, 15}, {0, 1}, {16}, {0}, {9 * 16 + 15}};
+    const std::vector<std::vector<int32_t>> in_second = {{77}, {16, 16, 16}, {0, 1}, {17}, {0}, {4 * 16}};
+    device->advance_inputs(step.args());
+    EXPECT_EQ(step.all(), in_first);
+    device->advance_inputs(step.args());
+    EXPECT_EQ(step.all(), in_second);
+  }
 }
 
 // What was recorded reads what its tensors hold when it is replayed, and gives the bits of the calls.

@@ -121,6 +121,13 @@ class StagedBackend final : public Backend {
     run(args, {&BestColumn::x, &BestColumn::out},
         [&](const BestColumn& moved) { device_->best_column(moved); });
   }
+  void advance_inputs(const AdvanceInputs& args) override {
+    using A = AdvanceInputs;
+    run(args,
+        {&A::tokens, &A::block_table, &A::token_ids, &A::positions, &A::query_start_loc, &A::seq_lens,
+         &A::logit_rows, &A::slots},
+        [&](const A& moved) { device_->advance_inputs(moved); });
+  }
   void rope_angles(const RopeAngles& args) override {
     run(args, {&RopeAngles::positions, &RopeAngles::inv_freq, &RopeAngles::cos_sin},
         [&](const RopeAngles& moved) { device_->rope_angles(moved); });
