@@ -13,3 +13,6 @@ target_link_libraries(longspan_peaks PUBLIC longspan_options longspan_ops)
 set_target_properties(longspan_peaks PROPERTIES UNITY_BUILD OFF)  # each file has flags or targets of its own
 target_compile_options(longspan_peaks PRIVATE
   $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-march=x86-64-v2>)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # as in the ops room: no vectors of unknown length in arrays
+  target_compile_definitions(longspan_peaks PRIVATE "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+endif()
