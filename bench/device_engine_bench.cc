@@ -1,8 +1,9 @@
 // The whole engine on a card, a model's shape with random weights, one request at a time:
 //   longspan_device_engine_bench CONFIG_DIR [prompt tokens, comma separated] [decoded tokens] [device index]
-//   [unified]
+//   [words, in any order: unified, fp8]
 // Time to the first token and between tokens; first a request of the same shape to warm up. Decode is set
 // beside the bytes that a token must read: weights, K, V and states. unified: no vendor_prefill, same pages.
+// fp8: K and V are kept as e4m3.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +23,9 @@ double token_bytes(const engine::EngineInfo& info, int64_t context) {
   double bytes = static_cast<double>(info.weight_bytes);
   if (!config.tie_word_embeddings)
     bytes -= static_cast<double>(config.vocab_size * config.hidden_size) * element;
+  const auto kv_element = static_cast<double>(dtype_size(info.page_plan.kv_dtype));
   const auto num_full = static_cast<double>(config.num_layers_of(io::LayerKind::kFullAttention));
-  bytes += num_full * 2 * static_cast<double>(config.kv_width() * context) * element;
+  bytes += num_full * 2 * static_cast<double>(config.kv_width() * context) * kv_element;
   const double state = static_cast<double>(config.linear_num_value_heads * config.linear_key_head_dim *
                                            config.linear_value_head_dim) *
                        sizeof(float);
@@ -38,19 +40,23 @@ int main_of(int argc, char** argv) {
   }
   const int64_t num_new = argc > 3 ? std::atoll(argv[3]) : 64;
   const int64_t longest = *std::max_element(prompts.begin(), prompts.end());
-  const bool vendor = argc <= 5 || std::string_view(argv[5]) != "unified";
+  const auto has_word = [&](std::string_view word) {
+    return std::find(argv + std::min(argc, 5), argv + argc, word) != argv + argc;
+  };
   engine::Engine engine({.model = argv[1],
                          .random_seed = 1,
                          .device = engine::DeviceKind::kDevice,
                          .device_index = argc > 4 ? std::atoi(argv[4]) : 0,
                          .max_model_len = longest + num_new + 64,
                          .max_num_seqs = 1,
+                         .kv_dtype = has_word("fp8") ? std::optional(DType::kF8E4M3) : std::nullopt,
                          .swap_bytes = 0,
                          .pages = {.alignment = 64},
-                         .dispatch = {.enable_vendor_prefill = vendor}});
+                         .dispatch = {.enable_vendor_prefill = !has_word("unified")}});
   const engine::EngineInfo& info = engine.info();
-  fmt::print("{}\n{} weights {} in {}, page {} tokens\n", info.device, dtype_name(info.dtype),
-             format_bytes(info.weight_bytes), format_seconds(info.load_seconds), info.page_plan.page_tokens);
+  fmt::print("{}\n{} weights {} in {}, K and V {}, page {} tokens\n", info.device, dtype_name(info.dtype),
+             format_bytes(info.weight_bytes), format_seconds(info.load_seconds),
+             dtype_name(info.page_plan.kv_dtype), info.page_plan.page_tokens);
   for (const int64_t num_prompt : prompts) {
     time_request(engine, num_prompt, 4);
     const int64_t replayed = engine.status().replays.num_replayed;
@@ -71,9 +77,9 @@ int main_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(
-        stderr,
-        "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device] [unified]\n");
+    std::fprintf(stderr,
+                 "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device] "
+                 "[unified] [fp8]\n");
     return 2;
   }
   try {

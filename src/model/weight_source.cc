@@ -1,21 +1,15 @@
 #include "model/weight_source.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
+#include "model/quantized_random.h"
+#include "model/random_bits.h"
 #include "ops/dequantize.h"
 
 namespace longspan::model {
 namespace {
-
-// splitmix64 (Steele, Lea, Flood 2014): a counter-based stream, so that a tensor's values depend on its name
-// and seed alone.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 uint64_t hash_name(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
@@ -118,7 +112,10 @@ WeightSource::WeightSource(const io::TensorStore& store, const io::ModelConfig& 
 }
 
 WeightSource::WeightSource(uint64_t seed, const io::ModelConfig& config, Progress progress)
-    : seed_(seed), random_dtype_(config.dtype), progress_(std::move(progress)) {}
+    : quantisation_(config.quantization),
+      seed_(seed),
+      random_dtype_(config.dtype),
+      progress_(std::move(progress)) {}
 
 size_t WeightSource::num_unused() const {
   return store_ != nullptr && layout_.text.size() > num_read_ ? layout_.text.size() - num_read_ : 0;
@@ -149,12 +146,12 @@ TensorView WeightSource::stored(const std::string& name, Shape shape) {
 
 TensorView WeightSource::random(const std::string& name, Shape shape, Init init) {
   Buffer buffer(init == Init::kLinear ? random_dtype_ : DType::kF32, shape);
-  const uint64_t key = mix(seed_ ^ hash_name(name));
+  const uint64_t key = random_bits(seed_ ^ hash_name(name));
   const Index count = shape.num_elements();
   dispatch_dtype(buffer.view().dtype, [&]<class T>() {
     T* values = buffer.view().as<T>();
     for (Index i = 0; i < count; ++i)
-      values[i] = static_cast<T>(draw(mix(key + static_cast<uint64_t>(i)), init));
+      values[i] = static_cast<T>(draw(random_bits(key + static_cast<uint64_t>(i)), init));
   });
   random_values_.push_back(std::move(buffer));
   return random_values_.back().view();
@@ -181,6 +178,14 @@ WeightSource::Fetched WeightSource::fetch_linear(const LinearPart& part, Index i
   if (store_ != nullptr) {
     const io::LinearLayout layout = io::find_linear(*store_, quantisation_, module_of(full_name(part.name)));
     if (layout.form != io::LinearForm::kDense) return fetch_quantised(part, in_features, layout);
+  } else if (draws_quantised(part)) {
+    QuantizedLinear linear = random_quantized(random_bits(seed_ ^ hash_name(part.name)), quantisation_,
+                                              part.out_features, in_features, kLinearDeviation);
+    const size_t size_bytes = linear.part.codes.size_bytes() + linear.part.scales.size_bytes();
+    return {.part = linear.part,
+            .owned = std::move(linear.owned),
+            .tensors = {full_name(part.name)},
+            .size_bytes = size_bytes};
   }
   const TensorView view = fetch(part.name, {part.out_features, in_features}, Init::kLinear);
   return {.part = view, .tensors = {full_name(part.name)}, .size_bytes = view.size_bytes()};
@@ -198,12 +203,21 @@ WeightSource::Fetched WeightSource::fetch_quantised(const LinearPart& part, Inde
   return {.part = linear.part, .owned = std::move(linear.owned), .tensors = layout.tensors};
 }
 
-// Random weights made where they are wanted, if the backend does that.
+// Whether the config of a model without a file has this layer in few bits.
+bool WeightSource::draws_quantised(const LinearPart& part) const {
+  const std::string module = module_of(full_name(part.name));
+  return quantisation_.quantised() && io::is_projection(module) && !io::left_dense(quantisation_, module);
+}
+
+// Random weights made where they are wanted, if the backend does that; quantised ones are few enough bytes
+// for the host.
 std::unique_ptr<ops::Weight> WeightSource::drawn(ops::Ops& ops, std::span<const LinearPart> parts,
                                                  Index in_features, DType dtype) {
-  if (store_ != nullptr) return nullptr;
+  const auto quantised = [&](const LinearPart& part) { return draws_quantised(part); };
+  if (store_ != nullptr || std::any_of(parts.begin(), parts.end(), quantised)) return nullptr;
   std::vector<ops::RandomRows> rows;
-  for (const LinearPart& part : parts) rows.push_back({mix(seed_ ^ hash_name(part.name)), part.out_features});
+  for (const LinearPart& part : parts)
+    rows.push_back({random_bits(seed_ ^ hash_name(part.name)), part.out_features});
   std::unique_ptr<ops::Weight> weight =
       ops.pack_random(rows, in_features, random_dtype_, dtype, kLinearDeviation);
   if (weight != nullptr)

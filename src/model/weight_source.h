@@ -32,7 +32,8 @@ class WeightSource {
 
   // From files. Throws kInvalid / kNotFound as the io room does.
   WeightSource(const io::TensorStore& store, const io::ModelConfig& config, Progress progress);
-  // From a seed: the same values for the same seed and config, whatever the order of calls.
+  // From a seed: the same values for the same seed and config, whatever the order of calls; in few bits where
+  // the config is quantised.
   WeightSource(uint64_t seed, const io::ModelConfig& config, Progress progress);
 
   // Stacks the parts ([out_features, in_features] each, floats or quantised) along N into one packed weight.
@@ -59,6 +60,7 @@ class WeightSource {
  private:
   std::unique_ptr<ops::Weight> drawn(ops::Ops& ops, std::span<const LinearPart> parts, Index in_features,
                                      DType dtype);
+  bool draws_quantised(const LinearPart& part) const;
   // One part as it is stored; valid until done().
   struct Fetched {
     ops::WeightPart part;

@@ -4,6 +4,8 @@
 // k = 128 block + 32 j + 8 t + 0 .. 7, the even ones in its low half, the odd ones at the same place in its
 // high half. So one mask gives two neighbours, each in its half, four lanes read a block of a row, and what
 // they multiply it with lies together in x. Behind K codes and x are zeros.
+// Scales of 16 bits and their zeros lie together, for whole tiles of 16 rows: in the order in which a lane of
+// a matrix product wants them, rows i and i + 8 side by side.
 // FP8 codes: rows as they are.
 #pragma once
 
@@ -14,6 +16,12 @@ namespace longspan::ops::device {
 constexpr int kBlockCodes = 128;
 constexpr int kBlockWords = kBlockCodes / 8;  // uint32_t
 constexpr int kGroupUnit = 32;                // codes: groups of whole units are multiplied packed
+constexpr int kTileRows = 16;
+
+// A zero and a scale's bits in one word.
+DEVICE_FN int affine_zero(uint32_t word) { return static_cast<int>(word >> 16); }
+// Where row i of the weight is found in a row of CodeRows::affine.
+HOST_DEVICE_FN int affine_place(int i) { return i / kTileRows * kTileRows + i % 8 * 2 + i / 8 % 2; }
 
 // Scales as the checkpoint has them.
 struct ScaleRows {
@@ -29,6 +37,10 @@ struct ScaleRows {
 
 struct CodeRows {
   Global<uint32_t> codes;    // [n, stride]
+  Matrix<uint32_t> affine;   // [codes of a row / affine_span, n in whole tiles], or empty: scales, zeros
+  int affine_span;           // codes with one affine word: 32, 64 or 128, at most group_size
+  int affine_per_group;      // group_size / affine_span
+  bool affine_halves;        // its scales are f16, else bf16
   ScaleRows scales;          // [ceil(n / scale_rows), groups]
   Global<uint8_t> zeros;     // [n, groups], or empty: default_zero
   Global<int32_t> group_of;  // [k], or empty: k / group_size
@@ -40,10 +52,20 @@ struct CodeRows {
   int group_size;
   int scale_rows;
 
+  HOST_DEVICE_FN int affine_rows() const { return stride * 8 / affine_span; }
+  DEVICE_FN float affine_scale(uint32_t word) const {
+    const auto bits = static_cast<uint16_t>(word);
+    return affine_halves ? half_to_float(bits) : bfloat_to_float(bits);
+  }
+  DEVICE_FN uint32_t affine_word(int row, int group) const {
+    return affine.row(group * affine_per_group).get(affine_place(row));
+  }
   DEVICE_FN float scale(int row, int group) const {
+    if (!affine.empty()) return affine_scale(affine_word(row, group));
     return scales.at(static_cast<int64_t>(row / scale_rows) * groups + group);
   }
   DEVICE_FN int zero(int row, int group) const {
+    if (!affine.empty()) return affine_zero(affine_word(row, group));
     return zeros.empty() ? default_zero : zeros.get(static_cast<int64_t>(row) * groups + group);
   }
   DEVICE_FN Global<uint32_t> row(int64_t i) const { return codes + i * stride; }

@@ -38,29 +38,6 @@ DEVICE_FN uint32_t expand_pair(uint32_t codes, float scale) {
                       half_to_float(static_cast<uint16_t>(halves >> 16)) * scale);
 }
 
-// Codes 2 i and 2 i + 1 of a word (code_rows.h) less their zero, exactly; zero_pair holds it twice, with the
-// offset that makes a 16-bit float of a code.
-template <class T>
-DEVICE_FN uint32_t zero_pair(int zero);
-template <>
-DEVICE_FN uint32_t zero_pair<bf16_t>(int zero) {  // 128 has steps of 1
-  return 0x43004300u | static_cast<uint32_t>(zero) * 0x00010001u;
-}
-template <>
-DEVICE_FN uint32_t zero_pair<f16_t>(int zero) {  // 1024 has steps of 1
-  return 0x64006400u | static_cast<uint32_t>(zero) * 0x00010001u;
-}
-template <class T>
-DEVICE_FN uint32_t centred_pair(uint32_t word, int i, uint32_t zero);
-template <>
-DEVICE_FN uint32_t centred_pair<bf16_t>(uint32_t word, int i, uint32_t zero) {
-  return subtract_bf16_pairs(((word >> (4 * i)) & 0x000f000fu) | 0x43004300u, zero);
-}
-template <>
-DEVICE_FN uint32_t centred_pair<f16_t>(uint32_t word, int i, uint32_t zero) {
-  return subtract_f16_pairs(((word >> (4 * i)) & 0x000f000fu) | 0x64006400u, zero);
-}
-
 // c += a b
 template <class T>
 DEVICE_FN void multiply_add(FragmentC& c, const FragmentA& a, const FragmentB& b);

@@ -33,6 +33,15 @@ uint32_t split_codes(uint32_t word) {
   return gather(low) | gather(high) << 16;
 }
 
+// 128 codes in their order, to their places.
+void pack_block(const uint8_t* from, uint8_t* to) {
+  uint32_t words[kBlockWords], placed[kBlockWords];
+  std::memcpy(words, from, sizeof(words));
+  for (int t = 0; t < 4; ++t)
+    for (int j = 0; j < 4; ++j) placed[4 * t + j] = split_codes(words[4 * j + t]);
+  std::memcpy(to, placed, sizeof(placed));
+}
+
 void pack_row(const QuantizedPart& part, Index row, uint8_t* to) {
   const uint8_t* from = static_cast<const uint8_t*>(part.codes.data) + row * part.codes.stride(0);
   const Index num_bytes = part.codes.dim(1);
@@ -41,16 +50,14 @@ void pack_row(const QuantizedPart& part, Index row, uint8_t* to) {
     std::memset(to + num_bytes, 0, static_cast<size_t>(code_stride_bytes(part) - num_bytes));
     return;
   }
-  for (Index i = 0; i < code_stride_bytes(part) / 4; ++i) {  // i: eight codes in their order
-    uint32_t word = 0;
-    if (4 * i < num_bytes)
-      std::memcpy(&word, from + 4 * i, static_cast<size_t>(std::min<Index>(4, num_bytes - 4 * i)));
-    if (8 * i + 8 > part.in_features && part.in_features % 2 != 0)  // an odd K leaves half a byte
-      if (8 * i < part.in_features) word &= (1u << 4 * (part.in_features - 8 * i)) - 1;
-    word = split_codes(word);
-    const Index place = i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
-    std::memcpy(to + 4 * place, &word, 4);
-  }
+  constexpr Index kBlockBytes = kBlockCodes / 2;
+  const Index whole = part.in_features / kBlockCodes * kBlockBytes;
+  for (Index at = 0; at < whole; at += kBlockBytes) pack_block(from + at, to + at);
+  if (whole == num_bytes) return;
+  uint8_t last[kBlockBytes] = {};
+  std::memcpy(last, from + whole, static_cast<size_t>(num_bytes - whole));
+  if (part.in_features % 2 != 0) last[num_bytes - whole - 1] &= 0x0f;  // an odd K leaves half a byte
+  pack_block(last, to + whole);
 }
 
 // Parts that lie behind each other as one.
@@ -101,18 +108,55 @@ Buffer upload_codes(Device& device, const Run& run, Index num_rows) {
   return codes;
 }
 
+void upload_scales(Device& device, const Run& run, PackedRows& rows) {
+  rows.scales = upload_rows(device, run, &QuantizedPart::scales);
+  rows.zeros = upload_rows(device, run, &QuantizedPart::zeros);
+  rows.view.zeros = {static_cast<uint8_t*>(rows.zeros.data())};
+  void* const scales = rows.scales.data();
+  const DType dtype = run[0]->scales.dtype;
+  if (dtype == DType::kF32) rows.view.scales.floats = {static_cast<float*>(scales)};
+  if (dtype == DType::kF16) rows.view.scales.halves = {static_cast<f16_t*>(scales)};
+  if (dtype == DType::kBF16) rows.view.scales.bfloats = {static_cast<bf16_t*>(scales)};
+}
+
+// Scales and zeros as the matrix product wants them, where they fit; else empty, and both go as they are.
+void upload_affine(Device& device, const Run& run, PackedRows& rows) {
+  const QuantizedPart& first = *run[0];
+  CodeRows& view = rows.view;
+  if (!rows.fused() || dtype_size(first.scales.dtype) != sizeof(uint16_t)) return;
+  view.affine_span = view.group_size % 128 == 0 ? 128 : view.group_size % 64 == 0 ? 64 : kGroupUnit;
+  view.affine_halves = first.scales.dtype == DType::kF16;
+  const Index columns = (rows.out_features + kTileRows - 1) / kTileRows * kTileRows;
+  view.affine_per_group = view.group_size / view.affine_span;
+  const int affine_rows = view.affine_rows();
+  std::vector<uint32_t> words(static_cast<size_t>(affine_rows * columns));
+  int row = 0;
+  for (const QuantizedPart* part : run)
+    for (Index i = 0; i < part->out_features; ++i, ++row) {
+      const uint16_t* scales = static_cast<const uint16_t*>(part->scales.data) + i * part->scales.stride(0);
+      const uint8_t* zeros =
+          part->zeros.empty() ? nullptr : part->zeros.as<uint8_t>() + i * part->zeros.stride(0);
+      for (int at = 0; at < affine_rows; ++at) {
+        const int group = std::min(at / view.affine_per_group, view.groups - 1);  // behind K any will do
+        const int zero = zeros == nullptr ? view.default_zero : zeros[group];
+        words[static_cast<size_t>(at * columns + affine_place(row))] =
+            scales[group] | static_cast<uint32_t>(zero) << 16;
+      }
+    }
+  rows.affine = device.allocate(DType::kI32, {affine_rows, columns});
+  device.upload(rows.affine.data(), words.data(), rows.affine.size_bytes());
+  view.affine = {{static_cast<uint32_t*>(rows.affine.data())}, columns};
+}
+
 PackedRows pack_run(const Context& context, const Run& run, DType dtype) {
   const QuantizedPart& first = *run[0];
   PackedRows rows{.kind = first.kind, .in_features = first.in_features};
   for (const QuantizedPart* part : run) rows.out_features += part->out_features;
   rows.codes = upload_codes(context.device, run, rows.out_features);
-  rows.scales = upload_rows(context.device, run, &QuantizedPart::scales);
-  rows.zeros = upload_rows(context.device, run, &QuantizedPart::zeros);
   rows.group_of = upload_rows(context.device, run, &QuantizedPart::group_of);
   const Index groups = first.scales.dim(1);
   rows.view = {
       .codes = {static_cast<uint32_t*>(rows.codes.data())},
-      .zeros = {static_cast<uint8_t*>(rows.zeros.data())},
       .group_of = {static_cast<int32_t*>(rows.group_of.data())},
       .default_zero = first.kind == CodeKind::kInt4 ? 8 : 0,
       .n = static_cast<int>(rows.out_features),
@@ -123,10 +167,8 @@ PackedRows pack_run(const Context& context, const Run& run, DType dtype) {
       .group_size = static_cast<int>(
           groups == 1 ? (first.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes : first.group_size),
       .scale_rows = static_cast<int>(first.scale_rows)};
-  void* const scales = rows.scales.data();
-  if (first.scales.dtype == DType::kF32) rows.view.scales.floats = {static_cast<float*>(scales)};
-  if (first.scales.dtype == DType::kF16) rows.view.scales.halves = {static_cast<f16_t*>(scales)};
-  if (first.scales.dtype == DType::kBF16) rows.view.scales.bfloats = {static_cast<bf16_t*>(scales)};
+  upload_affine(context.device, run, rows);
+  if (rows.view.affine.empty()) upload_scales(context.device, run, rows);
   const auto row_bytes = padded_columns(rows.in_features, dtype) * static_cast<Index>(dtype_size(dtype));
   if (!rows.fused() || context.dequant_prefill)
     context.dequantised.make_room(rows.out_features, rows.in_features, row_bytes);

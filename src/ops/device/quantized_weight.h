@@ -16,7 +16,8 @@ struct PackedRows {
   Index out_features = 0;
   Index in_features = 0;
   Buffer codes;
-  Buffer scales;
+  Buffer affine;    // i32 or empty; then
+  Buffer scales;    // these
   Buffer zeros;     // u8 or empty
   Buffer group_of;  // i32 or empty
   CodeRows view{};  // of all of them
@@ -27,7 +28,8 @@ struct PackedRows {
            view.scale_rows == 1;
   }
   size_t size_bytes() const {
-    return codes.size_bytes() + scales.size_bytes() + zeros.size_bytes() + group_of.size_bytes();
+    return codes.size_bytes() + affine.size_bytes() + scales.size_bytes() + zeros.size_bytes() +
+           group_of.size_bytes();
   }
 };
 

@@ -1,6 +1,8 @@
 // out = x W^T for up to 16 rows of x and 4-bit weights on matrix units: 16-bit floats. Weights are the rows
 // of the products and x their columns, so that one to eight rows of x cost the same; codes become exact
 // 16-bit numbers and scales act on the fp32 sum of a group. w4a16.cc takes what this one does not.
+#include <algorithm>
+
 #include "ops/device/code_rows.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
@@ -9,19 +11,43 @@
 namespace longspan::ops::device {
 namespace {
 
-// Block: 16 rows of the weight; its waves take the blocks of 128 codes in turn, and their sums are joined in
-// order. Lane (g, t) reads word t of rows g and g + 8, and of x the same columns of row g. A sum's order
-// depends on K and the groups alone: a column of a product knows nothing of its neighbours. Bound by memory;
-// about 1.4 instructions a code. kTiles: eights of rows of x. kSpan: uint32_t of a word in one group.
-template <class T, int kTiles, int kSpan>
+template <class T>
+DEVICE_FN uint32_t subtract_pairs(uint32_t a, uint32_t b);
+template <>
+DEVICE_FN uint32_t subtract_pairs<bf16_t>(uint32_t a, uint32_t b) {
+  return subtract_bf16_pairs(a, b);
+}
+template <>
+DEVICE_FN uint32_t subtract_pairs<f16_t>(uint32_t a, uint32_t b) {
+  return subtract_f16_pairs(a, b);
+}
+// What code_pair() and the like of f16 add to a code, twice: 16-bit floats whose last place is 1 there.
+template <class T>
+constexpr uint32_t kOffsetPair = 0;
+template <>
+constexpr uint32_t kOffsetPair<bf16_t> = 0x43004300u;  // 128
+template <>
+constexpr uint32_t kOffsetPair<f16_t> = 0x64006400u;  // 1024
+
+// Block: a tile of 16 rows of the weight. Its waves take the blocks of 128 codes in turn, each with kStages
+// of them on the way through shared memory, and their sums are joined in order. Lane (g, t) multiplies word t
+// of rows g and g + 8 with the same columns of row g of x. A sum's order depends on the weight and the card
+// alone: a column of a product knows nothing of its neighbours.
+// kTiles: eights of rows of x. kSpan: uint32_t of a word in one group.
+// Bound by memory, if just: 160 instructions for 1 KB of codes. One row of x on an H200: 69 to 77 % of its
+// copy speed. Nothing was gained by sums of x for the zeros in place of the subtraction, blocks that stay for
+// several tiles, codes in tiles of 1 KB, x in shared memory or loaded a block ahead.
+template <class T, int kTiles, int kSpan, int kWaves>
 struct MmaW4A16Kernel {
   static constexpr bool kOverlaps = true;
-  static constexpr int kThreads = 256;
-  static constexpr int kWaves = kThreads / kMmaWave;
-  static constexpr int kRows = 16;
+  static constexpr int kThreads = kWaves * kMmaWave;
+  static constexpr int kStages = 3;
   static constexpr int kColumns = 8 * kTiles;
   static constexpr int kGroups = 4 / kSpan;  // of a block of codes
-  static constexpr size_t kSharedBytes = shared_bytes<float>(kWaves * kRows * kColumns);
+  static constexpr int kTileWords = kTileRows * kBlockWords;
+  static constexpr int kStageWords = kTileWords + kTileRows * kGroups;
+  static constexpr size_t kSharedBytes = shared_bytes<uint32_t>(kWaves * kStages * kStageWords) +
+                                         shared_bytes<float>(kWaves * kTileRows * kColumns);
   using Word = Vec<uint32_t, 4>;
 
   CodeRows weight;
@@ -29,64 +55,119 @@ struct MmaW4A16Kernel {
   Global<float> bias;  // [n] or empty
   Matrix<T> out;       // [m, n]
   int m;               // up to kColumns
+  // Where the compiler does not see it: it takes two instructions where two constants meet.
+  uint32_t offset = kOffsetPair<T>;
 
-  struct Codes {
-    Word row[2];  // g and g + 8
-    float scale[2][kGroups];
-    int zero[2][kGroups];
+  // What a lane copies of the wave's next block.
+  struct Source {
+    Global<Word> codes[2];    // of its two rows
+    Global<uint32_t> affine;  // 16 bytes of a group, of the first 4 kGroups lanes
   };
 
   DEVICE_FN void operator()() const {
     release_next();
+    SharedPool pool;
+    const Shared<uint32_t> ring =
+        pool.take<uint32_t>(kWaves * kStages * kStageWords) + wave() * kStages * kStageWords;
+    const Shared<float> all = pool.take<float>(kWaves * kTileRows * kColumns);
     const int num_blocks = weight.stride / kBlockWords;
-    int block = thread_idx() / kMmaWave;
-    Codes codes;
-    if (block < num_blocks) load(block, codes);  // on its way before x is there
+    Source source = first_source();
+#pragma unroll
+    for (int stage = 0; stage + 1 < kStages; ++stage)
+      copy(source, wave() + stage * kWaves < num_blocks, ring + stage * kStageWords);
     await_previous();
+    Global<Word> columns[kTiles];
+    for (int tile = 0; tile < kTiles; ++tile) columns[tile] = first_columns(8 * tile + g());
     FragmentC sums[kTiles] = {};
-    while (block < num_blocks) {
-      const int next = block + kWaves;
-      Codes ahead;
-      if (next < num_blocks) load(next, ahead);
-      add(block, codes, sums);
-      codes = ahead;
-      block = next;
-    }
-    write(sums);
+    for (int first = wave(); first < num_blocks; first += kStages * kWaves)
+#pragma unroll
+      for (int stage = 0; stage < kStages; ++stage) {
+        const int block = first + stage * kWaves;
+        if (block >= num_blocks) break;
+        Word xs[kTiles][4];
+        load_x(columns, block, xs);
+        wait_copies<kStages - 2>();
+        wave_sync();  // the groups' words come from other lanes, and what the free stage held was read
+        copy(source, block + (kStages - 1) * kWaves < num_blocks,
+             ring + (stage + kStages - 1) % kStages * kStageWords);
+        add(ring + stage * kStageWords, xs, sums);
+      }
+    write(sums, all);
   }
 
-  static DEVICE_FN int g() { return thread_idx() % kMmaWave / 4; }
-  static DEVICE_FN int t() { return thread_idx() % 4; }
-  DEVICE_FN int row(int half) const {
-    const int at = block_idx().x * kRows + g() + 8 * half;
-    return at < weight.n ? at : weight.n - 1;
+  static DEVICE_FN int wave() { return thread_idx() / kMmaWave; }
+  static DEVICE_FN int lane() { return thread_idx() % kMmaWave; }
+  static DEVICE_FN int g() { return lane() / 4; }
+  static DEVICE_FN int t() { return lane() % 4; }
+  static DEVICE_FN Global<Word> words(const void* data) {
+    return {static_cast<Word*>(const_cast<void*>(data))};
   }
 
-  DEVICE_FN void load(int block, Codes& codes) const {
+  DEVICE_FN Source first_source() const {
+    Source source;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      codes.row[half] = weight.row(row(half)).template stream<4>(block * kBlockWords + 4 * t());
+      const int row = block_idx().x * kTileRows + g() + 8 * half;
+      source.codes[half] =
+          words(weight.row(row < weight.n ? row : weight.n - 1).data) + (wave() * kBlockWords / 4 + t());
+    }
+    source.affine = weight.affine.row(wave() * kGroups + g()) + (block_idx().x * kTileRows + 4 * t());
+    return source;
+  }
+
+  // Takes the source one block of the wave further; of one that there is not, an empty commit.
+  DEVICE_FN void copy(Source& source, bool present, Shared<uint32_t> to) const {
+    if (present) {
 #pragma unroll
-      for (int i = 0; i < kGroups; ++i) {
-        const int k0 = block * kBlockCodes + 32 * kSpan * i;
-        const int group = k0 < weight.k ? k0 / weight.group_size : 0;  // behind K x is zero
-        codes.scale[half][i] = weight.scale(row(half), group);
-        codes.zero[half][i] = weight.zero(row(half), group);
+      for (int half = 0; half < 2; ++half) {
+        copy_async(to.data + (half * kMmaWave + lane()) * 4, source.codes[half].data, true);
+        source.codes[half] = source.codes[half] + kWaves * kBlockWords / 4;
       }
+      if (lane() < 4 * kGroups) copy_async(to.data + kTileWords + 4 * lane(), source.affine.data, true);
+      source.affine = source.affine + kWaves * kGroups * weight.affine.stride;
+    }
+    commit_copies();
+  }
+
+  // Where a row's words begin; a column that nobody asks for may be another's.
+  DEVICE_FN Global<Word> first_columns(int row) const {
+    return words(x.row(row < m ? row : 0).data) + (wave() * kBlockCodes / kVec<T> + t());
+  }
+
+  // The lane's words of a block, and the columns one block of the wave further. Zeros behind K.
+  DEVICE_FN void load_x(Global<Word> (&columns)[kTiles], int block, Word (&xs)[kTiles][4]) const {
+    const bool whole = (block + 1) * kBlockCodes <= weight.k;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (whole) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) xs[tile][j] = columns[tile].get(4 * j);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          xs[tile][j] = {};
+          if (block * kBlockCodes + 32 * j + 8 * t() < weight.k) xs[tile][j] = columns[tile].get(4 * j);
+        }
+      }
+      columns[tile] = columns[tile] + kWaves * kBlockCodes / kVec<T>;
     }
   }
 
-  DEVICE_FN void add(int block, const Codes& codes, FragmentC (&sums)[kTiles]) const {
+  // Codes 2 i and 2 i + 1 of a word less their zero.
+  DEVICE_FN uint32_t centred(uint32_t word, int i, uint32_t zero) const {
+    return subtract_pairs<T>(((word >> (4 * i)) & 0x000f000fu) | offset, zero);
+  }
+
+  DEVICE_FN void add(Shared<uint32_t> from, const Word (&xs)[kTiles][4], FragmentC (&sums)[kTiles]) const {
+    const Word codes[2] = {from.load<4>(4 * lane()), from.load<4>(4 * (kMmaWave + lane()))};
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       FragmentC part[kTiles] = {};
-      const uint32_t zero[2] = {zero_pair<T>(codes.zero[0][i]), zero_pair<T>(codes.zero[1][i])};
+      const Vec<uint32_t, 2> affine = from.load<2>(kTileWords + kTileRows * i + 2 * g());
+      const uint32_t zero[2] = {offset + affine_zero(affine.v[0]) * 0x00010001u,
+                                offset + affine_zero(affine.v[1]) * 0x00010001u};
 #pragma unroll
-      for (int j = i * kSpan; j < (i + 1) * kSpan; ++j) {
-        Word xs[kTiles];
-#pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile)
-          xs[tile] = load_x(8 * tile + g(), block * kBlockCodes + 32 * j + 8 * t());
+      for (int j = i * kSpan; j < (i + 1) * kSpan; ++j)
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
           FragmentA a;
@@ -94,57 +175,56 @@ struct MmaW4A16Kernel {
           for (int pair = 0; pair < 2; ++pair)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-              a.v[2 * pair + half] = centred_pair<T>(codes.row[half].v[j], 2 * step + pair, zero[half]);
+              a.v[2 * pair + half] = centred(codes[half].v[j], 2 * step + pair, zero[half]);
 #pragma unroll
           for (int tile = 0; tile < kTiles; ++tile)
-            multiply_add<T>(part[tile], a, {{xs[tile].v[2 * step], xs[tile].v[2 * step + 1]}});
+            multiply_add<T>(part[tile], a, {{xs[tile][j].v[2 * step], xs[tile][j].v[2 * step + 1]}});
         }
-      }
+      const float scale[2] = {weight.affine_scale(affine.v[0]), weight.affine_scale(affine.v[1])};
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) sums[tile].v[e] += codes.scale[e / 2][i] * part[tile].v[e];
+        for (int e = 0; e < 4; ++e) sums[tile].v[e] += scale[e / 2] * part[tile].v[e];
     }
   }
 
-  DEVICE_FN Word load_x(int i, int k0) const {
-    if (i >= m || k0 >= weight.k) return {};
-    const Global<T> from = x.row(i) + k0;
-    return Global<Word>{reinterpret_cast<Word*>(from.data)}.get(0);
-  }
-
   // Joins the waves in order.
-  DEVICE_FN void write(const FragmentC (&sums)[kTiles]) const {
-    SharedPool pool;
-    const Shared<float> all = pool.take<float>(kWaves * kRows * kColumns);
-    const int wave = thread_idx() / kMmaWave;
+  DEVICE_FN void write(const FragmentC (&sums)[kTiles], Shared<float> all) const {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        all.store<2>((wave * kRows + g() + 8 * half) * kColumns + 8 * tile + 2 * t(),
+        all.store<2>((wave() * kTileRows + g() + 8 * half) * kColumns + 8 * tile + 2 * t(),
                      Vec<float, 2>{{sums[tile].v[2 * half], sums[tile].v[2 * half + 1]}});
     block_sync();
-    for (int i = thread_idx(); i < kRows * kColumns; i += kThreads) {
-      const int at = i % kRows, column = i / kRows;
-      const int to = block_idx().x * kRows + at;
-      if (column >= m || to >= weight.n) continue;
+    for (int i = thread_idx(); i < kTileRows * m; i += kThreads) {
+      const int at = i % kTileRows, column = i / kTileRows;
+      const int to = block_idx().x * kTileRows + at;
+      if (to >= weight.n) continue;
       float sum = 0.0f;
 #pragma unroll
-      for (int w = 0; w < kWaves; ++w) sum += all.get((w * kRows + at) * kColumns + column);
+      for (int w = 0; w < kWaves; ++w) sum += all.get((w * kTileRows + at) * kColumns + column);
       out.row(column).set(to, bias.empty() ? sum : sum + bias.get(to));
     }
   }
 };
 
-template <class T, int kTiles, int kSpan>
+// Shared memory that lets no unit hold more blocks than all need when they are spread evenly: of a grid that
+// fits, blocks that wait for the kernel before would else crowd the units that are free first.
+size_t shared_for_even_blocks(const DeviceInfo& device, size_t needed, int num_blocks) {
+  const auto per_unit = static_cast<size_t>(ceil_div(num_blocks, device.num_units));
+  return std::max(needed, device.shared_bytes / (per_unit + 1) / 16 * 16);
+}
+
+template <class T, int kTiles, int kSpan, int kWaves>
 void run_w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows) {
-  using Kernel = MmaW4A16Kernel<T, kTiles, kSpan>;
+  using Kernel = MmaW4A16Kernel<T, kTiles, kSpan, kWaves>;
+  const int num_tiles = ceil_div(rows.n, kTileRows);
   launch(context.device,
          {.name = "w4a16_mma",
-          .grid = {ceil_div(rows.n, Kernel::kRows)},
-          .shared_bytes = Kernel::kSharedBytes,
-          .bytes = static_cast<double>(rows.n) * (4.0 * rows.stride + 2.0 * rows.groups),
+          .grid = {num_tiles},
+          .shared_bytes = shared_for_even_blocks(context.device.info(), Kernel::kSharedBytes, num_tiles),
+          .bytes = static_cast<double>(rows.n) * (4.0 * rows.stride + 4.0 * rows.affine_rows()),
           .flops = 2.0 * static_cast<double>(args.x.dim(0)) * rows.n * rows.k},
          Kernel{.weight = rows,
                 .x = matrix<T>(args.x),
@@ -153,23 +233,35 @@ void run_w4a16_mma(const Context& context, const Matmul& args, const CodeRows& r
                 .m = static_cast<int>(args.x.dim(0))});
 }
 
+// Eight waves a tile, or four where that lets all tiles be under way at once.
+bool takes_four_waves(const DeviceInfo& device, const CodeRows& rows) {
+  constexpr int kUnitWaves = 32;  // that there is room for
+  const int per_unit = ceil_div(ceil_div(rows.n, kTileRows), device.num_units);
+  return 8 * per_unit > kUnitWaves && 4 * per_unit <= kUnitWaves;
+}
+
 template <class T>
 void run_any_group(const Context& context, const Matmul& args, const CodeRows& rows) {
-  const auto run = [&]<int kTiles>() {
-    if (rows.group_size % kBlockCodes == 0) return run_w4a16_mma<T, kTiles, 4>(context, args, rows);
-    if (rows.group_size % 64 == 0) return run_w4a16_mma<T, kTiles, 2>(context, args, rows);
-    run_w4a16_mma<T, kTiles, 1>(context, args, rows);
+  const auto run = [&]<int kTiles, int kSpan>() {
+    if (takes_four_waves(context.device.info(), rows))
+      return run_w4a16_mma<T, kTiles, kSpan, 4>(context, args, rows);
+    run_w4a16_mma<T, kTiles, kSpan, 8>(context, args, rows);
+  };
+  const auto run_span = [&]<int kTiles>() {
+    if (rows.affine_span == 128) return run.template operator()<kTiles, 4>();
+    if (rows.affine_span == 64) return run.template operator()<kTiles, 2>();
+    run.template operator()<kTiles, 1>();
   };
   if (args.x.dim(0) <= 8)
-    run.template operator()<1>();
+    run_span.template operator()<1>();
   else
-    run.template operator()<2>();
+    run_span.template operator()<2>();
 }
 
 }  // namespace
 
 bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows) {
-  if (context.device.info().wave != kMmaWave || !takes_words(args.x)) return false;
+  if (context.device.info().wave != kMmaWave || !takes_words(args.x) || rows.affine.empty()) return false;
   if (args.x.dtype == DType::kBF16) return run_any_group<bf16_t>(context, args, rows), true;
   if (args.x.dtype == DType::kF16) return run_any_group<f16_t>(context, args, rows), true;
   return false;

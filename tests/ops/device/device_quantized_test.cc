@@ -28,6 +28,7 @@ const PartSpec kForms[] = {
      .scale_dtype = DType::kF32,
      .scale_rows = 16},
     {.n = 24, .k = 1032, .group_size = 1032, .scale_dtype = DType::kF16},
+    {.n = 101, .k = 1224, .group_size = 128, .has_zeros = true},  // tiles for every unit of the emulator
 };
 
 std::string form_text(const PartSpec& spec) {
@@ -122,7 +123,7 @@ TYPED_TEST(DeviceQuantized, DecodeRowsAreTheExactProductRoundedOnce) {
 TYPED_TEST(DeviceQuantized, ARowHasTheSameBitsInAnyCompany) {
   using T = TypeParam;
   for (StagedBackend* device : devices())
-    for (const PartSpec& spec : {kForms[0], kForms[4], kForms[6]}) {
+    for (const PartSpec& spec : {kForms[0], kForms[4], kForms[6], kForms[10]}) {
       const RandomPart part(spec);
       const auto packed = this->pack(*device, {part.part()});
       const Buffer x = random_rows<T>(70, spec.k);
