@@ -353,16 +353,30 @@ StepOutput Engine::compute(const model::StepInputs& inputs) {
   return trace_ ? run() : replay_->run(inputs, writer, run);
 }
 
-// Whether the best token is all that a decode step's sequences want: then four bytes a row leave the device.
-bool Engine::all_greedy(const schedule::StepPlan& plan) const {
-  if (ops_->memory().is_host() || plan.num_decode_seqs != std::ssize(plan.seqs)) return false;
-  return std::ranges::all_of(plan.seqs, [&](const schedule::PlannedSeq& seq) {
+std::optional<HostSampling> Engine::host_sampling_of(const schedule::StepPlan& plan) const {
+  if (ops_->memory().is_host()) return HostSampling::kNoDevice;
+  if (plan.num_decode_seqs != std::ssize(plan.seqs)) return HostSampling::kPrefill;
+  if (plan.num_decode_seqs > kLogitRows) return HostSampling::kTooMany;
+  for (const schedule::PlannedSeq& seq : plan.seqs) {
+    if (!seq.sample) return HostSampling::kNotSampled;
     const Live& live = *live_.at(seq.id);
-    const SamplingParams& sampling = live.request.sampling;
-    return seq.sample && sampling.greedy() && sampling.num_logprobs < 0 && sampling.logit_bias.empty() &&
-           !live.sampler.penalised() && !live.request.allowed_tokens &&
-           live.sampler.num_accepted() >= sampling.min_tokens;
-  });
+    const bool constrained = live.request.allowed_tokens != nullptr;
+    if (const auto why = engine::host_sampling_of(live.request.sampling, live.sampler, constrained))
+      return why;
+  }
+  return std::nullopt;
+}
+
+void Engine::sample_on_device(const schedule::StepPlan& plan, const TensorView& logits) {
+  draw_rows_.clear();
+  for (const schedule::PlannedSeq& seq : plan.seqs) {
+    const Live& live = *live_.at(seq.id);
+    draw_rows_.push_back(draw_row(live.request.sampling, live.sampler));
+  }
+  const std::span<const int32_t> chosen = device_sampler_->choose(logits, draw_rows_);
+  if (chosen.size() == 1) chosen_token_ = chosen.front();
+  for (size_t i = 0; i < chosen.size(); ++i)
+    accept(plan.seqs[i], *live_.at(plan.seqs[i].id), {.token = chosen[i], .finite = chosen[i] >= 0});
 }
 
 void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs,
@@ -370,13 +384,9 @@ void Engine::sample_rows(const schedule::StepPlan& plan, const model::StepInputs
   sampled_.clear();
   chosen_token_ = -1;
   const TensorView& hidden = output.hidden;
-  if (all_greedy(plan) && hidden.dim(0) == std::ssize(plan.seqs) && hidden.dim(0) <= kLogitRows) {
-    const std::span<const int32_t> best = model_->best_tokens(output.logits);
-    if (best.size() == 1) chosen_token_ = best.front();
-    for (size_t i = 0; i < best.size(); ++i)
-      accept(plan.seqs[i], *live_.at(plan.seqs[i].id), {.token = best[i], .finite = best[i] >= 0});
-    return;
-  }
+  const std::optional<HostSampling> why_host = host_sampling_of(plan);
+  if (!why_host) return sample_on_device(plan, output.logits);
+  device_sampler_->left_to_host(*why_host);
   const int32_t* rows = inputs.logit_rows.as<int32_t>();
   const int32_t* starts = inputs.seqs.query_start_loc.as<int32_t>();
   const Index num_logits = hidden.dim(0);
@@ -510,6 +520,7 @@ void Engine::update_status() {
   status.dispatch = dispatcher_->counters();
   status.inputs = batch_->counters();
   status.mirror = mirror_->counters();
+  status.sampling = device_sampler_->counters();
   status.replays = replay_->counters();
   status.num_generated_tokens = num_generated_tokens_;
   status.num_non_finite = num_non_finite_;

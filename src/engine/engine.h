@@ -14,6 +14,7 @@
 #include "cache/page_plan.h"
 #include "engine/cache_storage.h"
 #include "engine/decode_replay.h"
+#include "engine/device_sampler.h"
 #include "engine/dispatch.h"
 #include "engine/input_batch.h"
 #include "engine/input_mirror.h"
@@ -39,6 +40,7 @@ struct EngineStatus {
   DispatchCounters dispatch;
   InputCounters inputs;
   MirrorCounters mirror;
+  SamplingCounters sampling;
   ReplayCounters replays;
   int64_t num_inbox = 0;
   int64_t num_generated_tokens = 0;
@@ -106,7 +108,8 @@ class Engine final {
   void start_answers(const schedule::StepPlan& plan, Clock::time_point time);
   StepOutput compute(const model::StepInputs& inputs);
   void sample_rows(const schedule::StepPlan& plan, const model::StepInputs& inputs, const StepOutput& output);
-  bool all_greedy(const schedule::StepPlan& plan) const;
+  std::optional<HostSampling> host_sampling_of(const schedule::StepPlan& plan) const;
+  void sample_on_device(const schedule::StepPlan& plan, const TensorView& logits);
   void sample_row(const schedule::PlannedSeq& seq, Live& live, const TensorView& logits);
   void accept(const schedule::PlannedSeq& seq, Live& live, SampledToken token);
   void publish_progress(const schedule::StepPlan& plan);
@@ -131,13 +134,15 @@ class Engine final {
   std::unique_ptr<InputMirror> mirror_;
   std::unique_ptr<DecodeReplay> replay_;
   std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<DeviceSampler> device_sampler_;
   std::function<void(Index, const TensorView&)> layer_tap_;
 
   // Engine thread only.
   std::unordered_map<schedule::SeqId, std::unique_ptr<Live>> live_;
   std::vector<schedule::Sampled> sampled_;
-  int32_t chosen_token_ = -1;  // of a step of one row, where the device chose it
-  StepSpeed speed_;            // learns from the warm-up first: a low guess, soon corrected
+  std::vector<ops::DrawRow> draw_rows_;  // of the step
+  int32_t chosen_token_ = -1;            // of a step of one row, where the device chose it
+  StepSpeed speed_;                      // learns from the warm-up first: a low guess, soon corrected
   int64_t num_generated_tokens_ = 0;
   int64_t num_kv_saturated_ = 0;
   bool told_saturation_ = false;

@@ -10,14 +10,6 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Uniform in [0, 1) from (seed, position): the same draw whatever else ran in between (splitmix64).
-double uniform(uint64_t seed, uint64_t position) {
-  uint64_t x = seed + (position + 1) * 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
-}
-
 uint64_t fresh_seed() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
@@ -70,9 +62,23 @@ void SamplerState::accept(int32_t token) {
   if (!counts_.empty()) ++counts_[static_cast<size_t>(token)];
 }
 
+// The state depends on seed and position alone: the same draw whatever else ran in between.
+ops::DrawRow draw_row(const SamplingParams& params, const SamplerState& state) {
+  constexpr double kUnit = 1 << ops::kDistanceBits;
+  ops::DrawRow row{.top_k = static_cast<uint32_t>(params.top_k),
+                   .state = state.seed() + static_cast<uint64_t>(state.num_accepted()) * ops::kStateStep};
+  if (params.greedy()) row.top_k = 1;
+  row.scale = is_greedy(row) ? std::numeric_limits<float>::max()
+                             : static_cast<float>(kUnit * ops::kLog2E / params.temperature);
+  if (params.min_p > 0)
+    row.max_distance = static_cast<uint32_t>(std::min<double>(ops::kFar, -std::log2(params.min_p) * kUnit));
+  if (params.top_p < 1) row.top_p = static_cast<uint64_t>(params.top_p * 0x1p64);
+  return row;
+}
+
 Sampler::Sampler(int64_t vocab_size)
     : raw_(static_cast<size_t>(vocab_size)), adjusted_(static_cast<size_t>(vocab_size)) {
-  candidates_.reserve(static_cast<size_t>(vocab_size));
+  keys_.reserve(static_cast<size_t>(vocab_size));
 }
 
 SampledToken Sampler::sample(const TensorView& logits, const SamplingParams& params,
@@ -94,14 +100,10 @@ SampledToken Sampler::sample(const TensorView& logits, const SamplingParams& par
       params.logit_bias.empty() && !state.penalised() && choice.ruled_out.empty() && choice.allowed.empty();
   if (!plain) adjust(params, state, choice);
   const std::vector<float>& from = plain ? raw_ : adjusted_;
-  if (params.greedy()) {
-    sampled.token = static_cast<int32_t>(std::max_element(from.begin(), from.end()) - from.begin());
-  } else {
-    candidates_.clear();
-    for (size_t i = 0; i < from.size(); ++i)
-      if (from[i] != kNever) candidates_.push_back({from[i], static_cast<int32_t>(i)});
-    sampled.token = draw(params, state);
-  }
+  const ops::DrawRow row = draw_row(params, state);
+  sampled.token = is_greedy(row)
+                      ? static_cast<int32_t>(std::max_element(from.begin(), from.end()) - from.begin())
+                      : ops::draw_token(from, row, keys_);
   if (params.num_logprobs >= 0) report(params, sampled);
   return sampled;
 }
@@ -125,58 +127,6 @@ void Sampler::adjust(const SamplingParams& params, const SamplerState& state, co
   if (choice.allowed.empty()) return;
   for (size_t i = 0; i < adjusted_.size(); ++i)
     if ((choice.allowed[i / 64] >> (i % 64) & 1) == 0) adjusted_[i] = kNever;
-}
-
-int32_t Sampler::draw(const SamplingParams& params, const SamplerState& state) {
-  // Best first; ties by lowest id. A heap gives the best few without sorting the vocabulary.
-  const auto worse = [](const Candidate& x, const Candidate& y) {
-    return x.logit != y.logit ? x.logit < y.logit : x.token > y.token;
-  };
-  std::make_heap(candidates_.begin(), candidates_.end(), worse);
-  const double inverse_temperature = 1.0 / params.temperature;
-  const double best = static_cast<double>(candidates_.front().logit);
-  const auto weight = [&](const Candidate& c) {
-    return std::exp((static_cast<double>(c.logit) - best) * inverse_temperature);
-  };
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += weight(candidate);
-
-  // Pop candidates to the back while all filters keep them. top_p looks at the mass of what top_k left.
-  const size_t limit =
-      params.top_k > 0 ? std::min(candidates_.size(), static_cast<size_t>(params.top_k)) : candidates_.size();
-  const bool filtered = limit < candidates_.size() || params.top_p < 1 || params.min_p > 0;
-  size_t num_kept = candidates_.size();
-  if (filtered) {
-    if (limit < candidates_.size()) {
-      std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(limit) - 1,
-                       candidates_.end(),
-                       [&](const Candidate& x, const Candidate& y) { return worse(y, x); });
-      candidates_.resize(limit);
-      std::make_heap(candidates_.begin(), candidates_.end(), worse);
-      total = 0;
-      for (const Candidate& candidate : candidates_) total += weight(candidate);
-    }
-    double mass = 0;
-    num_kept = 0;
-    for (auto end = candidates_.end(); end != candidates_.begin(); --end) {
-      std::pop_heap(candidates_.begin(), end, worse);
-      const double w = weight(*(end - 1));
-      if (num_kept > 0 && (mass >= params.top_p * total || w < params.min_p)) break;
-      mass += w;
-      ++num_kept;
-    }
-    total = mass;
-  }
-
-  // The kept ones lie at the back, best last.
-  double target = uniform(state.seed(), static_cast<uint64_t>(state.num_accepted())) * total;
-  const auto first = candidates_.end() - static_cast<std::ptrdiff_t>(num_kept);
-  for (auto it = candidates_.end(); it != first;) {
-    --it;
-    target -= weight(*it);
-    if (target < 0) return it->token;
-  }
-  return candidates_.back().token;  // rounding left a crumb
 }
 
 void Sampler::report(const SamplingParams& params, SampledToken& sampled) const {

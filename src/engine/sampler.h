@@ -9,6 +9,7 @@
 
 #include "core/tensor.h"
 #include "io/generation_config.h"
+#include "ops/draw.h"
 
 namespace longspan::engine {
 
@@ -75,6 +76,11 @@ class SamplerState {
   std::vector<int32_t> counts_;     // [vocab] of the answer, or empty
 };
 
+// What the next token of such a request is drawn with: all of its parameters but bias, penalties and tokens
+// that are ruled out, which change the logits first.
+ops::DrawRow draw_row(const SamplingParams& params, const SamplerState& state);
+inline bool is_greedy(const ops::DrawRow& row) { return row.top_k == 1; }
+
 // Order of work: bias, penalties, tokens that may not be chosen, temperature, top-k, top-p, min-p, draw.
 class Sampler {
  public:
@@ -91,18 +97,12 @@ class Sampler {
                       const Choice& choice);
 
  private:
-  struct Candidate {
-    float logit;
-    int32_t token;
-  };
-
   void adjust(const SamplingParams& params, const SamplerState& state, const Choice& choice);
-  int32_t draw(const SamplingParams& params, const SamplerState& state);
   void report(const SamplingParams& params, SampledToken& sampled) const;
 
   std::vector<float> raw_;       // [vocab]
   std::vector<float> adjusted_;  // [vocab]
-  std::vector<Candidate> candidates_;
+  std::vector<uint64_t> keys_;   // room for draws
 };
 
 }  // namespace longspan::engine

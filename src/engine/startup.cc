@@ -104,6 +104,8 @@ void Engine::make_step_state(const EngineOptions& options) {
                                           options.max_num_seqs, info_.max_model_len);
   replay_ = std::make_unique<DecodeReplay>(*ops_, options.replay);
   sampler_ = std::make_unique<Sampler>(info_.config.vocab_size);
+  device_sampler_ = std::make_unique<DeviceSampler>(*model_, ops_->memory(), kLogitRows);
+  draw_rows_.reserve(static_cast<size_t>(kLogitRows));
   sampled_.reserve(static_cast<size_t>(options.max_num_seqs));
   model_->reserve(step_limits(options));
 }
@@ -142,6 +144,7 @@ void Engine::warm_up() {
   dispatcher_->start_counting();
   batch_->start_counting();
   mirror_->start_counting();
+  device_sampler_->start_counting();
   speed_.start_reporting();
   update_status();
 }

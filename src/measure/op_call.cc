@@ -6,9 +6,9 @@ namespace longspan::measure {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<OpCall>> kOpNames = {
-    "embed",         "gather_rows", "rms_norm",      "matmul",    "swiglu",
-    "matmul_swiglu", "rope_angles", "qk_rope_write", "attention", "causal_conv",
-    "gated_delta",   "best_column", "advance_inputs"};
+    "embed",         "gather_rows", "rms_norm",      "matmul",        "swiglu",
+    "matmul_swiglu", "rope_angles", "qk_rope_write", "attention",     "causal_conv",
+    "gated_delta",   "best_column", "draw",          "advance_inputs"};
 
 template <class... Fns>
 struct Overloaded : Fns... {
@@ -85,6 +85,7 @@ void run_op(ops::Backend& backend, const OpCall& call) {
                         [&](const ops::CausalConv& op) { backend.causal_conv(op); },
                         [&](const ops::GatedDelta& op) { backend.gated_delta(op); },
                         [&](const ops::BestColumn& op) { backend.best_column(op); },
+                        [&](const ops::Draw& op) { backend.draw(op); },
                         [&](const ops::AdvanceInputs& op) { backend.advance_inputs(op); }},
              call);
 }
@@ -146,6 +147,11 @@ void for_each_view(OpCall& call, const Visit& given) {
                         [&](ops::GatedDelta& op) { visit_views(op, visit); },
                         [&](ops::BestColumn& op) {
                           visit("x", op.x, kIn);
+                          visit("out", op.out, kOut);
+                        },
+                        [&](ops::Draw& op) {
+                          visit("x", op.x, kIn);
+                          visit("rows", op.rows, kInOut);
                           visit("out", op.out, kOut);
                         },
                         [&](ops::AdvanceInputs& op) { visit_views(op, visit); }},

@@ -12,7 +12,7 @@ namespace longspan::measure {
 
 using OpCall = std::variant<ops::Embed, ops::GatherRows, ops::RmsNorm, ops::Matmul, ops::SwiGlu,
                             ops::MatmulSwiGlu, ops::RopeAngles, ops::QkRopeWrite, ops::Attention,
-                            ops::CausalConv, ops::GatedDelta, ops::BestColumn, ops::AdvanceInputs>;
+                            ops::CausalConv, ops::GatedDelta, ops::BestColumn, ops::Draw, ops::AdvanceInputs>;
 
 std::string_view op_name(const OpCall& call);  // "matmul"
 void run_op(ops::Backend& backend, const OpCall& call);
@@ -86,6 +86,7 @@ class BackendFront : public ops::Backend {
   void causal_conv(const ops::CausalConv& args) override { run(args); }
   void gated_delta(const ops::GatedDelta& args) override { run(args); }
   void best_column(const ops::BestColumn& args) override { run(args); }
+  void draw(const ops::Draw& args) override { run(args); }
   void advance_inputs(const ops::AdvanceInputs& args) override { run(args); }
 
  protected:

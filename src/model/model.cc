@@ -175,10 +175,18 @@ TensorView Model::to_host(const TensorView& logits) {
 }
 
 std::span<const int32_t> Model::best_tokens(const TensorView& logits) {
-  const TensorView best = chosen_.view().rows(0, logits.dim(0));
-  ops_.best_column({.x = logits, .out = best});
-  ops_.memory().download(host_chosen_.data(), best.data, best.size_bytes());
-  return {host_chosen_.data(), static_cast<size_t>(logits.dim(0))};
+  ops_.best_column({.x = logits, .out = chosen_.view().rows(0, logits.dim(0))});
+  return download_chosen(logits.dim(0));
+}
+
+std::span<const int32_t> Model::draw_tokens(const TensorView& logits, const TensorView& rows) {
+  ops_.draw({.x = logits, .rows = rows, .out = chosen_.view().rows(0, logits.dim(0))});
+  return download_chosen(logits.dim(0));
+}
+
+std::span<const int32_t> Model::download_chosen(Index num_rows) {
+  ops_.memory().download(host_chosen_.data(), chosen_.data(), chosen_.view().rows(0, num_rows).size_bytes());
+  return {host_chosen_.data(), static_cast<size_t>(num_rows)};
 }
 
 }  // namespace longspan::model

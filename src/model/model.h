@@ -60,11 +60,14 @@ class Model final {
   // finite (ops::BestColumn).
   TensorView to_host(const TensorView& logits);
   std::span<const int32_t> best_tokens(const TensorView& logits);
+  // Drawn ones in their place; rows: ops::Draw's, in the memory of the operations.
+  std::span<const int32_t> draw_tokens(const TensorView& logits, const TensorView& rows);
   // The tokens that were chosen last, where the operations find them: i32 [max_logits].
   TensorView chosen_tokens() const { return chosen_.view(); }
 
  private:
   void final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out);
+  std::span<const int32_t> download_chosen(Index num_rows);
   void tap(const StepInputs& in, Index k, const TensorView& hidden);
 
   io::ModelConfig config_;

@@ -77,6 +77,7 @@ class ObservedBackend final : public Backend {
   void causal_conv(const CausalConv& args) override { timed(&Backend::causal_conv, args); }
   void gated_delta(const GatedDelta& args) override { timed(&Backend::gated_delta, args); }
   void best_column(const BestColumn& args) override { timed(&Backend::best_column, args); }
+  void draw(const Draw& args) override { timed(&Backend::draw, args); }
   void advance_inputs(const AdvanceInputs& args) override { timed(&Backend::advance_inputs, args); }
 
  private:

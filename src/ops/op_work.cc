@@ -51,9 +51,9 @@ Visible visible_of(const Attention& args) {
 
 std::string_view to_string(OpKind kind) {
   constexpr std::array<std::string_view, kNumOpKinds> kNames = {
-      "embed",         "gather_rows", "rms_norm",      "matmul",    "swiglu",
-      "matmul_swiglu", "rope_angles", "qk_rope_write", "attention", "causal_conv",
-      "gated_delta",   "best_column", "advance_inputs"};
+      "embed",         "gather_rows", "rms_norm",      "matmul",        "swiglu",
+      "matmul_swiglu", "rope_angles", "qk_rope_write", "attention",     "causal_conv",
+      "gated_delta",   "best_column", "draw",          "advance_inputs"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -68,7 +68,7 @@ std::string_view to_string(OpClass op_class) {
                                                                   "norms",
                                                                   "rope and cache writes",
                                                                   "rows",
-                                                                  "best token"};
+                                                                  "sampling"};
   return kNames[static_cast<size_t>(op_class)];
 }
 
@@ -216,6 +216,14 @@ OpWork work_of(const GatedDelta& args, Tables) {
 
 OpWork work_of(const BestColumn& args, Tables) {
   return {.kind = OpKind::kBestColumn,
+          .op_class = OpClass::kSampling,
+          .rows = dim32(args.x.dim(0)),
+          .n = dim32(args.x.dim(1)),
+          .bytes = bytes_of(args.x)};
+}
+
+OpWork work_of(const Draw& args, Tables) {
+  return {.kind = OpKind::kDraw,
           .op_class = OpClass::kSampling,
           .rows = dim32(args.x.dim(0)),
           .n = dim32(args.x.dim(1)),

@@ -22,9 +22,10 @@ enum class OpKind : uint8_t {
   kCausalConv,
   kGatedDelta,
   kBestColumn,
+  kDraw,
   kAdvanceInputs
 };
-inline constexpr size_t kNumOpKinds = 13;
+inline constexpr size_t kNumOpKinds = 14;
 std::string_view to_string(OpKind kind);  // "rms_norm"
 
 // Where a call belongs in a table of where the time went.
@@ -39,7 +40,7 @@ enum class OpClass : uint8_t {
   kNorm,
   kRopeAndCache,  // angles, q and k rotated, k and v written
   kRows,          // embeddings, gathers, activations on their own, a step's inputs
-  kSampling       // the best column
+  kSampling       // the best column, draws
 };
 inline constexpr size_t kNumOpClasses = 11;
 std::string_view to_string(OpClass op_class);  // "gate/up GEMV"
@@ -82,6 +83,7 @@ OpWork work_of(const CausalConv& args, Tables tables);
 // chunked form does more of them, but no more work.
 OpWork work_of(const GatedDelta& args, Tables tables);
 OpWork work_of(const BestColumn& args, Tables tables);
+OpWork work_of(const Draw& args, Tables tables);
 OpWork work_of(const AdvanceInputs& args, Tables tables);
 
 }  // namespace longspan::ops

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/dequantize.h"
+#include "ops/draw.h"
 
 namespace longspan::ops {
 namespace {
@@ -273,6 +274,36 @@ void Ops::best_column(const BestColumn& args) {
   expect("best_column", "out", args.out, DType::kI32, {args.x.dim(0)});
   CHECK_MSG(args.x.dim(1) > 0, "[best_column] x: got {}, need a column", to_string(args.x.shape));
   backend_->best_column(args);
+}
+
+void Backend::draw(const Draw& args) {
+  const auto n = static_cast<size_t>(args.x.dim(1));
+  std::vector<float> logits(n);
+  std::vector<uint64_t> keys;
+  keys.reserve(n);
+  dispatch_dtype(args.x.dtype, [&]<class T>() {
+    for (Index i = 0; i < args.x.dim(0); ++i) {
+      const T* from = args.x.as<T>() + i * args.x.stride(0);
+      std::transform(from, from + n, logits.begin(), [](T x) { return static_cast<float>(x); });
+      const bool finite = std::isfinite(*std::max_element(logits.begin(), logits.end())) &&
+                          std::none_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+      auto& row = reinterpret_cast<DrawRow*>(args.rows.data)[i];
+      args.out.as<int32_t>()[i] = finite ? draw_token(logits, row, keys) : -1;
+      row.state += kStateStep;
+    }
+  });
+}
+
+void Ops::draw(const Draw& args) {
+  const Index num_rows = args.x.dim(0);
+  expect_model_dtype("draw", args.x.dtype);
+  expect("draw", "x", args.x, args.x.dtype, {num_rows, -1});
+  expect("draw", "rows", args.rows, DType::kU8, {num_rows, static_cast<Index>(sizeof(DrawRow))});
+  expect("draw", "out", args.out, DType::kI32, {num_rows});
+  CHECK_MSG(args.rows.is_dense() && reinterpret_cast<uintptr_t>(args.rows.data) % 16 == 0,
+            "[draw] rows: got other than dense rows aligned to 16 bytes");
+  CHECK_MSG(args.x.dim(1) > 0, "[draw] x: got {}, need a column", to_string(args.x.shape));
+  backend_->draw(args);
 }
 
 void Backend::advance_inputs(const AdvanceInputs& args) {

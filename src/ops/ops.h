@@ -263,6 +263,14 @@ struct RandomRows {
   Index num_rows = 0;
 };
 
+// out[i] = what draw_token() (draw.h) draws from row i with rows[i], whose state moves on by kStateStep; -1
+// where a row holds a NaN or its largest element is infinite.
+struct Draw {
+  TensorView x;     // T [num_rows, n]
+  TensorView rows;  // u8 [num_rows, sizeof(DrawRow)], aligned to 16 bytes, updated
+  TensorView out;   // i32 [num_rows]
+};
+
 // The arrays of the next step of decoding sequences, in the place of the last step's, each sequence one token
 // further: with p = seq_lens[i] as it was, token_ids[i] = max(tokens[i], 0), positions[.., i] = p,
 // seq_lens[i] = p + 1, query_start_loc[i] = logit_rows[i] = i, and slots[i] = page * page_tokens + p %
@@ -342,6 +350,7 @@ class Backend : public Memory {
   virtual void gated_delta(const GatedDelta& args) = 0;
   // As they are, for tensors in host memory.
   virtual void best_column(const BestColumn& args);
+  virtual void draw(const Draw& args);
   virtual void advance_inputs(const AdvanceInputs& args);
 };
 
@@ -378,6 +387,7 @@ class Ops {
   void causal_conv(const CausalConv& args);
   void gated_delta(const GatedDelta& args);
   void best_column(const BestColumn& args);
+  void draw(const Draw& args);
   void advance_inputs(const AdvanceInputs& args);
 
  private:

@@ -80,6 +80,17 @@ void add_mirror(Page& page, const engine::MirrorCounters& mirror) {
                 fmt::format("reason=\"{}\"", engine::upload_reason(i)));
 }
 
+void add_sampling(Page& page, const engine::SamplingCounters& sampling) {
+  page.sample("counter", "steps_sampled_on_device_total", static_cast<double>(sampling.num_on_device),
+              "Steps whose tokens were chosen on the device, no logits leaving it");
+  page.sample("counter", "sampling_row_uploads_total", static_cast<double>(sampling.num_row_uploads),
+              "In those steps: parameters that were copied to the device");
+  for (size_t i = 0; i < engine::kNumHostSampling; ++i)
+    page.sample("counter", "steps_sampled_on_host_total", static_cast<double>(sampling.on_host[i]),
+                "Other steps, by the first reason", nullptr,
+                fmt::format("reason=\"{}\"", engine::host_sampling(i)));
+}
+
 void add_engine(Page& page, const engine::EngineStatus& status, const engine::EngineInfo& info) {
   const auto& schedule = status.schedule;
   const double num_pages = status.pages.num_pages;
@@ -131,6 +142,7 @@ void add_engine(Page& page, const engine::EngineStatus& status, const engine::En
   }
   add_inputs(page, status.inputs);
   add_mirror(page, status.mirror);
+  add_sampling(page, status.sampling);
 }
 
 }  // namespace

@@ -51,6 +51,15 @@ Json mirror_json(const engine::MirrorCounters& mirror) {
           {"uploads", std::move(uploads)}};
 }
 
+Json sampling_json(const engine::SamplingCounters& sampling) {
+  Json on_host = Json::object();
+  for (size_t i = 0; i < engine::kNumHostSampling; ++i)
+    if (sampling.on_host[i] > 0) on_host[std::string(engine::host_sampling(i))] = sampling.on_host[i];
+  return {{"on_device", sampling.num_on_device},
+          {"row_uploads", sampling.num_row_uploads},
+          {"on_host", std::move(on_host)}};
+}
+
 Json inputs_json(const engine::InputCounters& inputs) {
   Json misses = Json::object();
   for (size_t i = 0; i < engine::kNumSteadyConditions; ++i)
@@ -147,6 +156,7 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
               {"dispatch", dispatch_json(status.dispatch)},
               {"decode_inputs", inputs_json(status.inputs)},
               {"device_inputs", mirror_json(status.mirror)},
+              {"sampling", sampling_json(status.sampling)},
               {"requests", std::move(requests)},
               {"build", build_json(service)},
               {"config", config_json(service)},

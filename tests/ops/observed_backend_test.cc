@@ -60,6 +60,7 @@ class Probe final : public Backend {
   void causal_conv(const CausalConv&) override { last = "causal_conv"; }
   void gated_delta(const GatedDelta&) override { last = "gated_delta"; }
   void best_column(const BestColumn&) override { last = "best_column"; }
+  void draw(const Draw&) override { last = "draw"; }
   void advance_inputs(const AdvanceInputs&) override { last = "advance_inputs"; }
 };
 
@@ -122,6 +123,7 @@ class Arguments {
     return {.q = bf16({rows_, 8, 32}), .k = bf16({rows_, 2, 32}), .v = bf16({rows_, 2, 32})};
   }
   BestColumn best_column() { return {.x = bf16({rows_, 128})}; }
+  Draw draw() { return {.x = bf16({rows_, 128})}; }
   AdvanceInputs advance_inputs() { return {.tokens = TensorView(memory_.data(), DType::kI32, {rows_})}; }
 
  private:
@@ -171,6 +173,8 @@ TEST(ObservedBackend, PassesEachOperationOnAndTellsOfIt) {
   expect(OpKind::kGatedDelta);
   backend.best_column(args.best_column());
   expect(OpKind::kBestColumn);
+  backend.draw(args.draw());
+  expect(OpKind::kDraw);
   backend.advance_inputs(args.advance_inputs());
   expect(OpKind::kAdvanceInputs);
   EXPECT_EQ(listener.works.size(), kNumOpKinds);
@@ -220,6 +224,7 @@ TEST(OpWork, EveryOtherOperationHasItsClass) {
   EXPECT_EQ(work_of(args.gather_rows(), Tables::kHost).op_class, OpClass::kRows);
   EXPECT_EQ(work_of(args.swiglu(), Tables::kHost).op_class, OpClass::kRows);
   EXPECT_EQ(work_of(args.best_column(), Tables::kHost).op_class, OpClass::kSampling);
+  EXPECT_EQ(work_of(args.draw(), Tables::kHost).op_class, OpClass::kSampling);
   EXPECT_EQ(work_of(args.advance_inputs(), Tables::kHost).op_class, OpClass::kRows);
 }
 

@@ -27,7 +27,7 @@ const std::vector<Row>& table() {
       {"text", {"core"}},
       {"cache", {"core"}},
       {"schedule", {"core", "cache"}},
-      {"ops/device", {"core", "ops/ops.h"}},
+      {"ops/device", {"core", "ops/ops.h", "ops/draw.h"}},
       {"ops", {"core", "ops/device"}},
       {"model", {"core", "io", "ops", "cache"}},
       {"engine", {"core", "io", "cache", "schedule", "ops", "ops/device", "model"}},

@@ -98,6 +98,7 @@ class DeviceBackend final : public Backend {
   void causal_conv(const CausalConv& args) override { device::causal_conv(context_, args); }
   void gated_delta(const GatedDelta& args) override { device::gated_delta(context_, args); }
   void best_column(const BestColumn& args) override { device::best_column(context_, args); }
+  void draw(const Draw& args) override { device::draw(context_, args); }
   void advance_inputs(const AdvanceInputs& args) override { device::advance_inputs(context_, args); }
 
  private:

@@ -55,6 +55,7 @@ void gather_rows(const Context& context, const GatherRows& args);
 void rms_norm(const Context& context, const RmsNorm& args);
 void swiglu(const Context& context, const SwiGlu& args);
 void best_column(const Context& context, const BestColumn& args);        // best_column.cc
+void draw(const Context& context, const Draw& args);                     // draw.cc
 void advance_inputs(const Context& context, const AdvanceInputs& args);  // advance_inputs.cc
 
 void matmul(const Context& context, const Matmul& args);  // matmul.cc

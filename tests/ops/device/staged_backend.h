@@ -121,6 +121,9 @@ class StagedBackend final : public Backend {
     run(args, {&BestColumn::x, &BestColumn::out},
         [&](const BestColumn& moved) { device_->best_column(moved); });
   }
+  void draw(const Draw& args) override {
+    run(args, {&Draw::x, &Draw::rows, &Draw::out}, [&](const Draw& moved) { device_->draw(moved); });
+  }
   void advance_inputs(const AdvanceInputs& args) override {
     using A = AdvanceInputs;
     run(args,
