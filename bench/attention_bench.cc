@@ -129,13 +129,11 @@ int run(double seconds) {
   ops::cpu::ThreadPool pool(num_threads);
   Buffer memory(static_cast<size_t>(kCacheBytes));
   std::memset(memory.data(), 1, memory.size_bytes());
-  double read_peak = 0;
-  for (const double end = measure::now_seconds() + seconds; measure::now_seconds() < end;)
-    read_peak = std::max(read_peak, measure::read_gbytes(pool, memory));
-  const double amx_peak = num_threads * measure::amx_peak_gflops(seconds);
+  const double read_peak = measure::best_of(seconds, [&] { return measure::read_gbytes(pool, memory); });
+  const double amx_peak = measure::best_of(seconds, [&] { return measure::amx_gflops(pool); });
   const std::unique_ptr<ops::Backend> backend = ops::cpu::make_backend({.num_threads = num_threads});
-  fmt::print("{}; peak: AMX bf16 {:.0f} GFLOP/s (one thread's times {}), read {:.1f} GB/s\n", backend->name(),
-             amx_peak, num_threads, read_peak);
+  fmt::print("{}; peak of {} threads at once: AMX bf16 {:.0f} GFLOP/s, read {:.1f} GB/s\n", backend->name(),
+             num_threads, amx_peak, read_peak);
   for (const Heads& heads : kHeads) {
     for (Index kv_len : {4096, 32768}) bench_prefill(*backend, heads, kv_len, seconds, amx_peak);
     for (Index kv_len : {4096, 32768, 131072}) bench_decode(*backend, heads, kv_len, seconds, read_peak);

@@ -4,12 +4,12 @@
 // are larger than the second-level cache, or rotated until they are.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <vector>
 
+#include "measure/kernel_times.h"
 #include "ops/device/backend.h"
 
 namespace longspan::bench {
@@ -17,13 +17,8 @@ namespace {
 
 using ops::Backend;
 
-constexpr double kSeconds = 0.15;                  // of one measurement
-constexpr int kRounds = 5;                         // the median is shown
+constexpr double kSeconds = 0.15;                  // of one measurement, whose median is shown
 constexpr size_t kCacheBytes = size_t{256} << 20;  // rotated inputs are larger than this together
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Bench {
  public:
@@ -32,22 +27,12 @@ class Bench {
   // Times call(i), i counting up. bytes and flops are those of one call.
   void row(const std::string& name, double bytes, double flops, const std::function<void(int)>& call) {
     if (name.find(filter_) == std::string::npos) return;
-    int next = 0;
-    const auto timed = [&](int count) {
-      backend_.synchronize();
-      const double start = now();
-      for (int i = 0; i < count; ++i) call(next++);
-      backend_.synchronize();
-      return (now() - start) / count;
-    };
-    timed(3);
-    const int count = std::max(1, static_cast<int>(kSeconds / kRounds / timed(3)));
-    std::vector<double> times;
-    for (int i = 0; i < kRounds; ++i) times.push_back(timed(count));
-    std::sort(times.begin(), times.end());
-    const double seconds = times[kRounds / 2];
-    fmt::print("{:<44} {:>10.1f} us {:>8.1f} GB/s {:>8.2f} TFLOP/s   spread {:.1f} %\n", name, seconds * 1e6,
-               bytes / seconds * 1e-9, flops / seconds * 1e-12, 100 * (times.back() / times.front() - 1));
+    const measure::KernelTimes times =
+        measure::time_calls([&](Index i) { call(static_cast<int>(i)); }, [&] { backend_.synchronize(); },
+                            {.limit_seconds = kSeconds, .run_seconds = measure::kDeviceRunSeconds});
+    const double us = times.median();
+    fmt::print("{:<44} {:>10.1f} us {:>8.1f} GB/s {:>8.2f} TFLOP/s   90th percentile {:+.1f} %\n", name, us,
+               bytes / us * 1e-3, flops / us * 1e-6, 100 * (times.percentile(0.9) / us - 1));
     std::fflush(stdout);
   }
 

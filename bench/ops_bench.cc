@@ -106,12 +106,9 @@ Limits find_limits(int num_threads, double seconds) {
   ops::cpu::ThreadPool pool(num_threads);
   Buffer memory(kCacheBytes);
   std::memset(memory.data(), 1, memory.size_bytes());
-  double gbytes = 0;
-  for (const double end = measure::now_seconds() + seconds; measure::now_seconds() < end;)
-    gbytes = std::max(gbytes, measure::read_gbytes(pool, memory));
-  return {.amx_gflops = num_threads * measure::amx_peak_gflops(seconds),
-          .float_gflops = num_threads * measure::float_peak_gflops(seconds),
-          .gbytes = gbytes};
+  return {.amx_gflops = measure::best_of(seconds, [&] { return measure::amx_gflops(pool); }),
+          .float_gflops = measure::best_of(seconds, [&] { return measure::float_gflops(pool); }),
+          .gbytes = measure::best_of(seconds, [&] { return measure::read_gbytes(pool, memory); })};
 }
 
 int run(double seconds) {
@@ -119,8 +116,8 @@ int run(double seconds) {
   const std::unique_ptr<ops::Backend> backend = ops::cpu::make_backend({.num_threads = num_threads});
   const Limits limits = find_limits(num_threads, seconds);
   fmt::print(
-      "{}\npeak: AMX bf16 {:.0f} GFLOP/s, fp32 {:.0f} GFLOP/s (one thread's times {}); read {:.1f} GB/s\n",
-      backend->name(), limits.amx_gflops, limits.float_gflops, num_threads, limits.gbytes);
+      "{}\npeak of {} threads at once: AMX bf16 {:.0f} GFLOP/s, fp32 {:.0f} GFLOP/s; read {:.1f} GB/s\n",
+      backend->name(), num_threads, limits.amx_gflops, limits.float_gflops, limits.gbytes);
   fmt::print("{:14} {:>6} {:>5} {:>5} {:>10} {:>10} {:>8} {:>7} {:>7} {:>7} {:>10} {:>7}\n", "layer", "N",
              "K", "M", "best us", "median us", "GFLOP/s", "peak", "GB/s", "read", "oneDNN us", "ratio");
   for (const Layer& layer : kLayers) bench_layer(*backend, layer, seconds, limits);

@@ -14,6 +14,7 @@
 #include "measure/kernel_bench.h"
 #include "measure/peak_cache.h"
 #include "ops/cpu/backend.h"
+#include "ops/device/backend.h"
 
 namespace longspan::cli {
 namespace {
@@ -27,22 +28,70 @@ void save_json(const std::string& path, const Json& json) {
   if (!file) fail(ErrorKind::kEnvironment, "{}: cannot be written", path);
 }
 
+// --device: the card of this build; alone its first one, with a value as elsewhere: "cuda", "cuda:1", "cpu".
+struct DeviceFlag {
+  CLI::Option* given = nullptr;
+  std::string name;
+
+  void add_to(CLI::App& command) {
+    given =
+        command.add_option("--device", name, "Not on the processors: cuda, hip, cuda:1 ...; alone the first")
+            ->expected(0, 1);
+  }
+  // Null: the processors.
+  std::unique_ptr<ops::Backend> backend() const {
+    if (!*given || name == "cpu") return nullptr;
+    const std::string vendor = ops::device::vendor_name();
+    if (name.empty() || name == vendor) return ops::device::make_backend(0);
+    const bool indexed = name.size() == vendor.size() + 2 && name.starts_with(vendor + ":") &&
+                         name.back() >= '0' && name.back() <= '9';
+    if (!indexed)
+      fail(ErrorKind::kInvalid, "--device: got {}, this build has cpu, {} and {}:N", name, vendor, vendor);
+    return ops::device::make_backend(name.back() - '0');
+  }
+};
+
 // ---- peak ----
 
 struct PeakFlags {
+  DeviceFlag device;
   int threads = 0;
   double seconds = 0.5;
   bool refresh = false;
   bool json = false;
 };
 
+void print_peaks(const measure::Peaks& peaks, bool cached) {
+  const bool device = peaks.of.on_device();
+  std::printf("%s%s%s\n", peaks.of.machine.c_str(),
+              device ? "" : fmt::format(", {} threads", peaks.of.threads).c_str(),
+              cached ? " (measured before; --refresh measures again)" : "");
+  std::printf("read        %8.1f GB/s\ncopy        %8.1f GB/s, read and written bytes together\n",
+              peaks.read_gbytes, peaks.copy_gbytes);
+  const char* const all = device ? "" : ", all threads at once";
+  if (peaks.bf16_gflops > 0)
+    std::printf("bf16        %8.3f TFLOP/s%s\n", peaks.bf16_gflops / 1e3, all);
+  else
+    std::printf("bf16        no tiles on this processor: products are computed in fp32\n");
+  if (peaks.fp16_gflops > 0) std::printf("fp16        %8.3f TFLOP/s\n", peaks.fp16_gflops / 1e3);
+  std::printf("fp32        %8.3f TFLOP/s%s\n", peaks.fp32_gflops / 1e3, all);
+}
+
+measure::Peaks measure_peaks_of(const PeakFlags& flags, ops::Backend* device, int threads) {
+  return device != nullptr ? measure::measure_device_peaks(*device, {.seconds = flags.seconds})
+                           : measure::measure_peaks(threads, flags.seconds);
+}
+
 int bench_peak(const PeakFlags& flags) {
   const int threads = flags.threads > 0 ? flags.threads : measure::usable_threads();
-  std::optional<measure::Peaks> peaks = flags.refresh ? std::nullopt : measure::cached_peaks(threads);
+  const std::unique_ptr<ops::Backend> device = flags.device.backend();
+  const measure::PeakKey key =
+      device ? measure::PeakKey{.machine = device->name()} : measure::this_machine(threads);
+  std::optional<measure::Peaks> peaks = flags.refresh ? std::nullopt : measure::cached_peaks(key);
   const bool cached = peaks.has_value();
   std::string kept;
   if (!cached) {
-    peaks = measure::measure_peaks(threads, flags.seconds);
+    peaks = measure_peaks_of(flags, device.get(), threads);
     if (peaks->quiet()) kept = measure::store_peaks(*peaks).string();
   }
   if (flags.json) {
@@ -51,15 +100,7 @@ int bench_peak(const PeakFlags& flags) {
     std::printf("%s\n", json.dump(2).c_str());
     return 0;
   }
-  std::printf("%s, %d threads%s\n", peaks->cpu_model.c_str(), threads,
-              cached ? " (measured before; --refresh measures again)" : "");
-  std::printf("read        %8.1f GB/s\ncopy        %8.1f GB/s, read and written bytes together\n",
-              peaks->read_gbytes, peaks->copy_gbytes);
-  if (peaks->amx_gflops > 0)
-    std::printf("bf16 (AMX)  %8.3f TFLOP/s, one thread's times %d\n", peaks->amx_gflops / 1e3, threads);
-  else
-    std::printf("bf16        no tiles on this processor: products are computed in fp32\n");
-  std::printf("fp32        %8.3f TFLOP/s, one thread's times %d\n", peaks->float_gflops / 1e3, threads);
+  print_peaks(*peaks, cached);
   if (!kept.empty()) std::printf("kept in %s\n", kept.c_str());
   if (!peaks->quiet())
     std::printf(
@@ -71,6 +112,7 @@ int bench_peak(const PeakFlags& flags) {
 // ---- kernel ----
 
 struct KernelFlags {
+  DeviceFlag device;
   measure::KernelBenchOptions options;
   std::string model;
   std::vector<std::string> products;
@@ -99,15 +141,21 @@ int bench_kernel(KernelFlags flags) {
     flags.options.shapes = measure::shapes_of(io::load_model_config(flags.model), flags.model);
   for (const std::string& text : flags.products) flags.options.products.push_back(product_of(text));
   const int threads = flags.threads > 0 ? flags.threads : measure::usable_threads();
-  ops::Ops ops(ops::cpu::make_backend({.num_threads = threads}));
-  const std::optional<measure::Peaks> peaks = measure::cached_peaks(threads);
+  std::unique_ptr<ops::Backend> backend = flags.device.backend();
+  const bool on_device = backend != nullptr;
+  if (!on_device) backend = ops::cpu::make_backend({.num_threads = threads});
+  ops::Ops ops(std::move(backend));
+  const std::optional<measure::Peaks> peaks = measure::cached_peaks(
+      on_device ? measure::PeakKey{.machine = ops.name()} : measure::this_machine(threads));
   const auto tell = [&](const std::string& line) {
     if (flags.json) return;
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
   };
   tell(fmt::format("{}; shapes of {}", ops.name(), flags.options.shapes.source));
-  if (!peaks) tell("no shares of the machine's limits: run `longspan bench peak` first");
+  if (!peaks)
+    tell(fmt::format("no shares of the machine's limits: run `longspan bench peak{}` first",
+                     on_device ? " --device" : ""));
   const measure::KernelResults results = measure::bench_kernels(ops, flags.options, peaks, tell);
   const Json json = measure::to_json(results);
   if (flags.json) std::printf("%s\n", json.dump(2).c_str());
@@ -171,7 +219,9 @@ int bench_context(ContextFlags flags) {
 
 void add_bench_peak(CLI::App& bench, int& exit_code) {
   auto flags = std::make_shared<PeakFlags>();
-  CLI::App* peak = bench.add_subcommand("peak", "What this machine can do at most; kept for later runs");
+  CLI::App* peak =
+      bench.add_subcommand("peak", "What this machine or a device can do at most; kept for later runs");
+  flags->device.add_to(*peak);
   peak->add_option("--threads", flags->threads, "0: all this process may use")->capture_default_str();
   peak->add_option("--seconds", flags->seconds, "For each figure")->capture_default_str();
   peak->add_flag("--refresh", flags->refresh, "Measure even where it was measured before");
@@ -184,6 +234,7 @@ void add_bench_kernel(CLI::App& bench, int& exit_code) {
   measure::KernelBenchOptions& options = flags->options;
   CLI::App* kernel =
       bench.add_subcommand("kernel", "Operations one by one on cold memory; ways that do the same, A/B/A");
+  flags->device.add_to(*kernel);
   kernel->add_option("--op", options.op, "Only this one: matmul, attention, gated_delta, ...");
   kernel->add_option("--model", flags->model, "Model directory or config.json whose shapes to use");
   kernel->add_option("--shapes", flags->products, "Weights as NxK, commas between them")->delimiter(',');

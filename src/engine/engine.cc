@@ -221,6 +221,7 @@ void Engine::take_inbox() {
 
 void Engine::take_trace(std::shared_ptr<StepTrace> trace) {
   backend_->observe(nullptr);
+  backend_->synchronize();  // a window holds what its own operations do on a device, and all of that
   if (trace_) trace_->end();
   trace_ = std::move(trace);
   if (trace_) {
@@ -348,9 +349,8 @@ StepOutput Engine::compute(const model::StepInputs& inputs) {
     if (num_rows > 0) output.logits = model.logits(output.hidden.rows(0, num_rows));
     return output;
   };
-  // What is replayed as a whole cannot be looked into.
   const InputWriter writer = mirror_->is_behind() ? InputWriter::kDevice : InputWriter::kHost;
-  return trace_ ? run() : replay_->run(inputs, writer, run);
+  return trace_ && !trace_->times_kernels() ? run() : replay_->run(inputs, writer, run);
 }
 
 std::optional<HostSampling> Engine::host_sampling_of(const schedule::StepPlan& plan) const {

@@ -1,5 +1,6 @@
 #include "engine/step_trace.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
@@ -25,7 +26,8 @@ std::string_view to_string(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
-StepTrace::StepTrace(int64_t max_events) : max_events_(max_events), block_(new_block()) {
+StepTrace::StepTrace(int64_t max_events, std::shared_ptr<ops::device::KernelClock> clock)
+    : max_events_(max_events), clock_(std::move(clock)), block_(new_block()) {
   full_blocks_.reserve(kMaxBlocks);
   for (size_t i = 0; i < kSpareBlocks; ++i) free_blocks_.push_back(new_block());
 }
@@ -47,9 +49,38 @@ void StepTrace::enter(Phase phase) {
   phase_began_ns_ = now_ns;
 }
 
+void StepTrace::before_op() {
+  if (clock_ != nullptr) clock_->open(next_call_);
+}
+
 void StepTrace::on_op(const ops::OpWork& work, int64_t begin_ns, int64_t end_ns) {
-  if (active_)
-    add({.begin_ns = begin_ns, .end_ns = end_ns, .op = work, .kind = TraceEvent::Kind::kOp, .phase = phase_});
+  if (clock_ != nullptr) clock_->close();
+  if (!active_) return;
+  add({.begin_ns = begin_ns,
+       .end_ns = end_ns,
+       .op = work,
+       .kind = TraceEvent::Kind::kOp,
+       .phase = phase_,
+       .call = clock_ == nullptr ? 0 : next_call_++});
+}
+
+void StepTrace::on_replay(std::span<const ops::RecordedOp> ops, int64_t begin_ns, int64_t end_ns) {
+  if (clock_ != nullptr) clock_->close();
+  if (!active_ || clock_ == nullptr || ops.empty()) return;
+  add({.begin_ns = begin_ns,
+       .end_ns = end_ns,
+       .op = {.rows = static_cast<int32_t>(ops.size())},
+       .kind = TraceEvent::Kind::kReplay,
+       .phase = phase_,
+       .call = next_call_});
+  for (const ops::RecordedOp& op : ops)
+    add({.begin_ns = begin_ns,
+         .end_ns = begin_ns,
+         .op = op.work,
+         .kind = TraceEvent::Kind::kOp,
+         .phase = phase_,
+         .num_launches = static_cast<uint8_t>(std::min(op.num_launches, Index{UINT8_MAX})),
+         .call = next_call_++});
 }
 
 void StepTrace::admitted(int64_t prompt_tokens, bool before_window) {

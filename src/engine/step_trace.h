@@ -1,13 +1,18 @@
 // StepTrace: what the engine thread did in one window of time: its phases without a gap, every operation
-// inside them, each step's shape. Knows no files: another thread takes full blocks and writes them.
+// inside them, each step's shape. With a kernel clock each operation has a number, which the clock hears too:
+// what the device did for it comes from there. Knows no files: another thread takes full blocks and writes
+// them.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "ops/device/kernel_clock.h"
 #include "ops/observed_backend.h"
 
 namespace longspan::engine {
@@ -28,10 +33,11 @@ std::string_view to_string(Phase phase);  // "input preparation"
 // One line of a trace. Times are of the steady clock.
 struct TraceEvent {
   enum class Kind : uint8_t {
-    kPhase,    // phase
-    kOp,       // op, all of it; phase: the one it ran in
-    kStep,     // begin to end; rows prompt tokens, n decode tokens, k sequences, cold
-    kAdmitted  // a request with a prompt of `rows` tokens; n 1: it was there when the window began
+    kPhase,     // phase
+    kOp,        // op, all of it; phase: the one it ran in
+    kStep,      // begin to end; rows prompt tokens, n decode tokens, k sequences, cold
+    kAdmitted,  // a request with a prompt of `rows` tokens; n 1: it was there when the window began
+    kReplay     // of `rows` operations, which follow: their calls are `call`, `call` + 1, ...
   };
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -41,6 +47,8 @@ struct TraceEvent {
   // Of a step: more prompt tokens, or more sequences that decode, than in any step before it. Memory is
   // touched and workspaces grow in such a step; its times are not those of the next one.
   bool cold = false;
+  uint8_t num_launches = 0;  // of an operation in a replay: what it puts to the device
+  uint32_t call = 0;         // of an operation: its number for the kernel clock, from 1 on; 0: there is none
 };
 
 struct StepShape {
@@ -56,13 +64,20 @@ inline constexpr size_t kMaxBlocks = 8;  // that wait for their writer; then eve
 
 class StepTrace final : public ops::OpObserver {
  public:
-  explicit StepTrace(int64_t max_events = kMaxTraceEvents);
+  // The clock runs; who made it takes its events and stops it.
+  explicit StepTrace(int64_t max_events = kMaxTraceEvents,
+                     std::shared_ptr<ops::device::KernelClock> clock = nullptr);
+
+  // Else an operation is what its launch is, and replays cannot be looked into.
+  bool times_kernels() const { return clock_ != nullptr; }
 
   // The engine thread's, in this order: begin, then phases, operations and steps, then end. Only step_done()
   // and idle() hand blocks over, and only they may take memory.
   void begin();
   void enter(Phase phase);
+  void before_op() override;
   void on_op(const ops::OpWork& work, int64_t begin_ns, int64_t end_ns) override;
+  void on_replay(std::span<const ops::RecordedOp> ops, int64_t begin_ns, int64_t end_ns) override;
   void admitted(int64_t prompt_tokens, bool before_window);
   void step_done(const StepShape& shape, int64_t begin_ns);
   void idle();  // the thread goes to sleep: what there is goes to the writer
@@ -83,6 +98,8 @@ class StepTrace final : public ops::OpObserver {
 
   // Engine thread only.
   const int64_t max_events_;
+  const std::shared_ptr<ops::device::KernelClock> clock_;  // or null
+  uint32_t next_call_ = 1;
   std::vector<TraceEvent> block_;
   int64_t num_events_ = 0;
   int64_t lost_here_ = 0;

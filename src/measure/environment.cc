@@ -60,6 +60,11 @@ Json device_json(const ops::device::DeviceInfo& device) {
 
 }  // namespace
 
+int64_t now_unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 const char* program_version() { return LONGSPAN_VERSION; }
 
 Environment read_environment(AskDevices ask, const std::filesystem::path& root) {

@@ -29,6 +29,7 @@ struct Environment {
 
 Environment read_environment(AskDevices ask, const std::filesystem::path& root = "/");
 const char* program_version();  // "0.1.0"
+int64_t now_unix_seconds();
 
 // {version, program: {pid, path, hash, replaced, libraries: [{path, version, replaced}]}, machine: {cpu, isa,
 // cpus, cores, usable_cpus, memory_bytes, available_bytes, swap_bytes, swap_used_bytes, numa_nodes, kernel,

@@ -8,17 +8,15 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "measure/environment.h"
-#include "measure/peaks.h"
 
 namespace longspan::measure {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMinRuns = 3;  // whatever the limit
-constexpr int kWarmUps = 2;
 constexpr size_t kLeastCold = size_t{64} << 20;
 constexpr size_t kMostCold = size_t{1} << 30;
+constexpr size_t kDeviceCold = size_t{256} << 20;  // several times any card's
 
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
@@ -27,7 +25,10 @@ double tflops_of(const KernelFigure& figure) { return figure.what.work.flops / f
 
 KernelFigure figure_of(const KernelCase& what, const KernelBenchOptions& options,
                        const std::function<void()>& wait) {
-  KernelFigure figure{what, time_kernel(what, options.min_runs, options.limit_seconds, wait)};
+  KernelFigure figure{what, time_calls(what.run, wait,
+                                       {.min_runs = options.min_runs,
+                                        .limit_seconds = options.limit_seconds,
+                                        .run_seconds = options.run_seconds})};
   figure.what.run = nullptr;  // and with it the memory it holds
   figure.what.output = nullptr;
   return figure;
@@ -120,37 +121,6 @@ Plan plan_of(const KernelCases& cases, const KernelBenchOptions& options) {
 
 }  // namespace
 
-double KernelTimes::median() const { return percentile(0.5); }
-
-double KernelTimes::percentile(double share) const {
-  return us[static_cast<size_t>(std::lround(share * static_cast<double>(us.size() - 1)))];
-}
-
-KernelTimes time_kernel(const KernelCase& what, int64_t min_runs, double limit_seconds,
-                        const std::function<void()>& wait) {
-  Index i = 0;
-  const auto once = [&] {
-    const double begin = now_seconds();
-    what.run(i++);
-    wait();
-    return (now_seconds() - begin) * 1e6;
-  };
-  for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) once();
-  KernelTimes times;
-  const double end = now_seconds() + limit_seconds;
-  // Short kernels run on for a tenth of the limit: thirty runs of a microsecond are no median.
-  const double enough = now_seconds() + limit_seconds / 10;
-  while (std::ssize(times.us) < min_runs || now_seconds() < enough) {
-    if (now_seconds() > end && times.us.size() >= kMinRuns) {
-      times.limited = true;
-      break;
-    }
-    times.us.push_back(once());
-  }
-  std::ranges::sort(times.us);
-  return times;
-}
-
 double PairFigure::drift_percent() const {
   return 100 * (a_after.times.median() / a_before.times.median() - 1);
 }
@@ -180,12 +150,15 @@ PairFigure time_pair(const KernelPair& pair, const KernelBenchOptions& options,
   return figure;
 }
 
-KernelResults bench_kernels(ops::Ops& ops, const KernelBenchOptions& options, std::optional<Peaks> peaks,
+KernelResults bench_kernels(ops::Ops& ops, const KernelBenchOptions& asked, std::optional<Peaks> peaks,
                             const std::function<void(const std::string&)>& tell) {
-  KernelResults results{.device = ops.name(), .options = options, .peaks = std::move(peaks)};
-  results.cold_bytes =
-      options.cold_bytes > 0 ? options.cold_bytes : std::clamp(2 * last_cache_bytes(), kLeastCold, kMostCold);
-  const KernelCases cases(ops, options.shapes, results.cold_bytes);
+  KernelResults results{.device = ops.name(), .options = asked, .peaks = std::move(peaks)};
+  KernelBenchOptions& options = results.options;
+  const bool on_host = ops.memory().is_host();
+  if (!on_host) options.run_seconds = kDeviceRunSeconds;
+  if (options.cold_bytes == 0)
+    options.cold_bytes = on_host ? std::clamp(2 * last_cache_bytes(), kLeastCold, kMostCold) : kDeviceCold;
+  const KernelCases cases(ops, options.shapes, options.cold_bytes);
   const Plan plan = plan_of(cases, options);
   if (plan.singles.empty() && plan.pairs.empty())
     fail(ErrorKind::kInvalid,
@@ -249,7 +222,8 @@ Json to_json(const KernelResults& results) {
           {"shapes_of", results.options.shapes.source},
           {"min_runs", results.options.min_runs},
           {"limit_seconds", results.options.limit_seconds},
-          {"cold_bytes", results.cold_bytes},
+          {"run_seconds", results.options.run_seconds},
+          {"cold_bytes", results.options.cold_bytes},
           {"peak", results.peaks ? to_json(*results.peaks) : Json(nullptr)},
           {"figures", std::move(figures)},
           {"pairs", std::move(pairs)},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "measure/kernel_cases.h"
+#include "measure/kernel_times.h"
 #include "measure/peak_cache.h"
 
 namespace longspan::measure {
@@ -25,17 +26,8 @@ struct KernelBenchOptions {
   int64_t min_runs = 30;
   double limit_seconds = 5;  // of one case, or one side of a pair; then fewer runs must do
   int max_tries = 3;         // of a pair whose A's differ
-  size_t cold_bytes = 0;     // 0: twice the last cache, 64 MiB at least and 1 GiB at most
-};
-
-// Times of one case, sorted.
-struct KernelTimes {
-  std::vector<double> us;
-  bool limited = false;  // fewer than asked for: the time was up
-
-  double median() const;
-  double best() const { return us.front(); }
-  double percentile(double share) const;
+  size_t cold_bytes = 0;     // 0: twice the last cache, 64 MiB at least and 1 GiB at most; a card's 256 MiB
+  double run_seconds = 0;    // as TimingOptions has it
 };
 
 struct KernelFigure {
@@ -56,18 +48,15 @@ inline constexpr double kMaxDriftPercent = 1;
 
 struct KernelResults {
   std::string device;
-  KernelBenchOptions options;
-  size_t cold_bytes = 0;
+  KernelBenchOptions options;  // as they were in effect
   std::optional<Peaks> peaks;
   std::vector<KernelFigure> figures;
   std::vector<PairFigure> pairs;
 };
 
-// `tell` hears each line as it is known. `once` is what runs a case: run and wait.
-KernelTimes time_kernel(const KernelCase& what, int64_t min_runs, double limit_seconds,
-                        const std::function<void()>& wait);
 PairFigure time_pair(const KernelPair& pair, const KernelBenchOptions& options,
                      const std::function<void()>& wait);
+// On a device many calls are in front of one wait. `tell` hears each line as it is known.
 KernelResults bench_kernels(ops::Ops& ops, const KernelBenchOptions& options, std::optional<Peaks> peaks,
                             const std::function<void(const std::string&)>& tell);
 

@@ -70,12 +70,27 @@ Index KernelCases::copies_of(size_t bytes) const {
   return std::clamp<Index>(static_cast<Index>(cold_bytes_ / std::max<size_t>(1, bytes)) + 1, 1, kMaxCopies);
 }
 
+std::vector<std::unique_ptr<ops::Weight>> KernelCases::random_weights(ProductShape shape) const {
+  const Index copies = copies_of(static_cast<size_t>(shape.n * shape.k) * dtype_size(DType::kBF16));
+  std::vector<std::unique_ptr<ops::Weight>> weights;
+  const auto draw = [&] {
+    const ops::RandomRows rows{static_cast<uint64_t>(weights.size()), shape.n};
+    return ops_.pack_random({&rows, 1}, shape.k, DType::kBF16, DType::kBF16, 0.02f);
+  };
+  for (std::unique_ptr<ops::Weight> drawn = draw(); drawn != nullptr; drawn = draw()) {
+    weights.push_back(std::move(drawn));
+    if (std::ssize(weights) == copies) return weights;
+  }
+  const Buffer dense = random_matrix(DType::kBF16, {shape.n, shape.k});  // this backend does not draw
+  const TensorView parts[] = {dense.view()};
+  for (Index i = 0; i < copies; ++i) weights.push_back(ops_.pack(parts, DType::kBF16));
+  return weights;
+}
+
 KernelCase KernelCases::matmul(ProductShape shape, Index rows) const {
   auto product = std::make_shared<Product>();
-  const Buffer dense = random_matrix(DType::kBF16, {shape.n, shape.k});
-  const TensorView parts[] = {dense.view()};
-  const Index copies = copies_of(dense.size_bytes());
-  for (Index i = 0; i < copies; ++i) product->weights.push_back(ops_.pack(parts, DType::kBF16));
+  product->weights = random_weights(shape);
+  const auto copies = std::ssize(product->weights);
   product->x = here(random_matrix(DType::kBF16, {rows, shape.k}));
   product->out = ops_.memory().allocate(DType::kBF16, {rows, shape.n});
   const auto args = [product](Index i) {

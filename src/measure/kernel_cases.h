@@ -87,6 +87,8 @@ class KernelCases final {
 
  private:
   Buffer here(Buffer host) const { return moved_to(ops_.memory(), std::move(host)); }
+  // As many as no cache holds, bf16.
+  std::vector<std::unique_ptr<ops::Weight>> random_weights(ProductShape shape) const;
   // How many copies of so many bytes no cache holds.
   Index copies_of(size_t bytes) const;
 

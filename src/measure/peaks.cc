@@ -2,6 +2,7 @@
 #include "measure/peaks.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #undef HWY_TARGET_INCLUDE
@@ -59,15 +60,22 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double float_peak_gflops(double seconds) {
-  double best = 0;
-  float sum = 0;
-  for (const double end = now_seconds() + seconds; now_seconds() < end;) {
-    const double start = now_seconds();
-    const auto flops = static_cast<double>(HWY_DYNAMIC_DISPATCH(multiply_adds)(200000, &sum));
-    best = std::max(best, flops / (now_seconds() - start) / 1e9);
-  }
-  return sum == 1.5f ? 0 : best;
+double best_of(double seconds, const std::function<double()>& pass) {
+  double best = pass();
+  for (const double end = now_seconds() + seconds; now_seconds() < end;) best = std::max(best, pass());
+  return best;
+}
+
+double float_gflops(ops::cpu::ThreadPool& pool) {
+  constexpr int64_t kRounds = 2'000'000;
+  const int num_tasks = kTasksPerThread * pool.num_threads();
+  std::vector<float> sums(static_cast<size_t>(pool.num_threads() * 16));
+  std::atomic<int64_t> flops = 0;
+  const double start = now_seconds();
+  pool.parallel_for(num_tasks, [&](int64_t, int thread) {
+    flops += HWY_DYNAMIC_DISPATCH(multiply_adds)(kRounds, &sums[static_cast<size_t>(thread * 16)]);
+  });
+  return static_cast<double>(flops) / (now_seconds() - start) / 1e9;
 }
 
 double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {

@@ -1,4 +1,4 @@
-# The raw loops behind `bench peak`, a library of their own: bench programs use it in builds without a server.
+# The raw loops behind `bench peak` and the loop that times kernels, a library of their own: bench programs use it in builds without a server.
 if(TARGET longspan_peaks)
   return()
 endif()
@@ -8,7 +8,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 else()
   set(amx_peak ${CMAKE_CURRENT_LIST_DIR}/peak_no_amx.cc)
 endif()
-add_library(longspan_peaks STATIC ${CMAKE_CURRENT_LIST_DIR}/peaks.cc ${amx_peak})
+add_library(longspan_peaks STATIC ${CMAKE_CURRENT_LIST_DIR}/peaks.cc ${CMAKE_CURRENT_LIST_DIR}/kernel_times.cc ${amx_peak})
 target_link_libraries(longspan_peaks PUBLIC longspan_options longspan_ops)
 set_target_properties(longspan_peaks PROPERTIES UNITY_BUILD OFF)  # each file has flags or targets of its own
 target_compile_options(longspan_peaks PRIVATE

@@ -1,18 +1,23 @@
 // The physical limits of this machine that work is measured against: what nothing can beat, whatever it
-// computes. Raw loops on the calling thread or over a pool; no kernel of Longspan.
+// computes. Raw loops over a pool; no kernel of Longspan.
 #pragma once
+
+#include <functional>
 
 #include "core/buffer.h"
 #include "ops/cpu/thread_pool.h"
 
 namespace longspan::measure {
 
-double amx_peak_gflops(double seconds);    // raw TDPBF16PS, one thread; 0 without AMX
-double float_peak_gflops(double seconds);  // raw fp32 multiply-add, one thread
-// One pass of all threads, GB/s. A plain reader; a copy from one half to the other, each byte counted twice.
+// One pass of all threads at once. bf16 products of AMX tiles and fp32 multiply-adds in registers, GFLOP/s; a
+// plain reader, and a copy from one half to the other, each byte counted twice, GB/s.
+double amx_gflops(ops::cpu::ThreadPool& pool);  // 0 without AMX
+double float_gflops(ops::cpu::ThreadPool& pool);
 double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory);
 double copy_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory);
+constexpr int kTasksPerThread = 4;  // of a pass in registers
 
-double now_seconds();  // steady
+double now_seconds();                                                 // steady
+double best_of(double seconds, const std::function<double()>& pass);  // of passes for so long, one at least
 
 }  // namespace longspan::measure

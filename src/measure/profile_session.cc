@@ -22,21 +22,19 @@ constexpr std::chrono::milliseconds kWriterTick{500};
       .status = status, .type = server::error_type(status), .code = code, .message = std::move(message)};
 }
 
-int64_t now_unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 class ProfileSession::Recorder {
  public:
-  Recorder(fs::path folder, std::string name, Json session, int64_t max_events)
+  Recorder(fs::path folder, std::string name, Json session, int64_t max_events,
+           std::shared_ptr<ops::device::KernelClock> clock)
       : folder_(std::move(folder)),
         name_(std::move(name)),
         session_(std::move(session)),
-        trace_(std::make_shared<engine::StepTrace>(max_events)),
+        clock_(std::move(clock)),
+        trace_(std::make_shared<engine::StepTrace>(max_events, clock_)),
         file_(folder_) {
+    if (clock_) device_file_ = std::make_unique<DeviceEventWriter>(folder_);
     save_session();
     thread_ = std::thread([this] { write_blocks(); });
   }
@@ -54,10 +52,15 @@ class ProfileSession::Recorder {
   Json finish(bool ended) {
     if (!ended) given_up_ = true;
     thread_.join();
+    if (clock_) {
+      clock_->stop();
+      write_device_events();
+    }
     session_["ending"] = {{"finished", ended},
                           {"stopped_unix_seconds", now_unix_seconds()},
                           {"full", trace_->full()},
                           {"lost_events", trace_->num_lost()},
+                          {"lost_device_events", lost_device_events_},
                           {"disk_failed", disk_failed_}};
     save_session();
     return write_profile_report(folder_);
@@ -67,7 +70,10 @@ class ProfileSession::Recorder {
   void save_session() const { write_text(folder_ / kSessionFile, session_.dump(2) + "\n"); }
 
   void write_blocks() {
-    while (!trace_->done() && !given_up_) write_block(trace_->take(kWriterTick));
+    while (!trace_->done() && !given_up_) {
+      write_block(trace_->take(kWriterTick));
+      if (clock_) write_device_events();
+    }
     while (true) {  // what is left where nobody waits for the end
       std::vector<engine::TraceEvent> block = trace_->take(std::chrono::milliseconds(0));
       if (block.empty()) return;
@@ -77,19 +83,31 @@ class ProfileSession::Recorder {
 
   void write_block(std::vector<engine::TraceEvent> block) {
     if (block.empty()) return;
-    if (!file_.append(block) && !disk_failed_) {
-      disk_failed_ = true;
-      log(LogLevel::kError, "profile {}: the disk refuses its events", name_);
-    }
+    check_disk(file_.append(block));
     trace_->give_back(std::move(block));
+  }
+
+  void write_device_events() {
+    const ops::device::KernelEvents events = clock_->take();
+    lost_device_events_ = events.num_lost;
+    check_disk(device_file_->append(events));
+  }
+
+  void check_disk(bool good) {
+    if (good || disk_failed_) return;
+    disk_failed_ = true;
+    log(LogLevel::kError, "profile {}: the disk refuses its events", name_);
   }
 
   const fs::path folder_;
   const std::string name_;
   Json session_;
-  const std::shared_ptr<engine::StepTrace> trace_;  // also the engine's, who may need it longer
+  const std::shared_ptr<ops::device::KernelClock> clock_;  // or null
+  const std::shared_ptr<engine::StepTrace> trace_;         // also the engine's, who may need it longer
   EventWriter file_;
-  bool disk_failed_ = false;  // the thread's, then finish()'s
+  std::unique_ptr<DeviceEventWriter> device_file_;  // with a clock
+  bool disk_failed_ = false;                        // the thread's, then finish()'s, as the next
+  int64_t lost_device_events_ = 0;
   std::atomic<bool> given_up_ = false;
   std::thread thread_;
 };
@@ -122,16 +140,28 @@ std::unique_lock<std::mutex> ProfileSession::lock_now() {
   return lock;
 }
 
-Json ProfileSession::session_json(const std::string& name) const {
+ProfileSession::Clock ProfileSession::start_clock() const {
+  if (!engine_.on_device()) return {};
+  try {
+    return {options_.start_clock(), ""};
+  } catch (const Error& error) {
+    log(LogLevel::kWarn, "profile: no kernel times: {}", error.what());
+    return {nullptr, error.what()};
+  }
+}
+
+Json ProfileSession::session_json(const std::string& name, const Clock& clock) const {
   const engine::EngineInfo& info = engine_.info();
   const Environment environment = read_environment(AskDevices::kNo);
   const int threads = options_.threads > 0 ? options_.threads : usable_threads();
-  const std::optional<Peaks> peaks = cached_peaks(threads);
+  const std::optional<Peaks> peaks =
+      cached_peaks(engine_.on_device() ? PeakKey{.machine = info.device} : this_machine(threads));
   return {{"kind", "profile session"},
           {"name", name},
           {"model", options_.model_name},
           {"device", info.device},
           {"host_memory", !engine_.on_device()},
+          {"no_kernel_times", clock.missing},
           {"dtype", dtype_name(info.dtype)},
           {"page_tokens", info.page_plan.page_tokens},
           {"max_model_len", info.max_model_len},
@@ -155,7 +185,10 @@ Json ProfileSession::start(const std::string& name) {
     refuse_profile(409, "profile_exists",
                    fmt::format("{} is there already: choose another name", folder.string()));
   if (error) fail(ErrorKind::kEnvironment, "{}: {}", folder.string(), error.message());
-  auto recorder = std::make_unique<Recorder>(folder, name, session_json(name), options_.max_events);
+  Clock clock = start_clock();
+  Json session = session_json(name, clock);
+  auto recorder = std::make_unique<Recorder>(folder, name, std::move(session), options_.max_events,
+                                             std::move(clock.clock));
   if (!engine_.set_trace(recorder->trace(), options_.patience)) {
     recorder.reset();
     fs::remove_all(folder, error);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,8 @@ struct ProfileOptions {
   int threads = 0;                     // of the cpu device
   std::chrono::seconds patience{300};  // for the step under way, at start and at stop
   int64_t max_events = engine::kMaxTraceEvents;
+  // Of an engine on a device; where it throws kEnvironment operations are timed at their launch.
+  std::function<std::unique_ptr<ops::device::KernelClock>()> start_clock = ops::device::start_kernel_clock;
 };
 
 // Thread-safe. Borrows the engine. The destructor stops what is under way, its data kept.
@@ -36,8 +39,15 @@ class ProfileSession final : public server::ProfileControl {
   // One profile under way: its folder, its trace, and the thread that writes what the engine's hands over.
   class Recorder;
 
+  // Of the device, or null, and then why.
+  struct Clock {
+    std::unique_ptr<ops::device::KernelClock> clock;
+    std::string missing;
+  };
+
   std::unique_lock<std::mutex> lock_now();
-  server::Json session_json(const std::string& name) const;
+  Clock start_clock() const;
+  server::Json session_json(const std::string& name, const Clock& clock) const;
 
   engine::Engine& engine_;
   const ProfileOptions options_;

@@ -35,7 +35,7 @@ double milliseconds(const Json* row) { return row == nullptr ? 0 : (*row)["ms"].
 // What two windows must share before their shares mean the same.
 std::vector<std::string> window_differences(const Json& before, const Json& after) {
   std::vector<std::string> out;
-  for (const char* field : {"model", "device", "dtype"})
+  for (const char* field : {"model", "device", "dtype", "timed"})
     if (before.value(field, "") != after.value(field, ""))
       out.push_back(fmt::format("{}: {}, then {}", field, before.value(field, ""), after.value(field, "")));
   for (const char* field : {"requests", "prompt_tokens", "decode_tokens"}) {
@@ -70,6 +70,17 @@ std::string heading(const Json& report) {
   return text;
 }
 
+// What the host was at while the device had nothing to do.
+std::string device_idle(const Json& report) {
+  if (report.value("timed", "") != "kernels") return "";
+  std::string text = "no kernel ran while the host was at:";
+  for (const Json& phase : report["phases"])
+    if (const double ms = phase.value("device_idle_ms", 0.0); ms > 0)
+      text += fmt::format(" {} {:.3f} ms;", phase["name"].get<std::string>(), ms);
+  text.back() = '\n';
+  return text;
+}
+
 }  // namespace
 
 std::string profile_table(const Json& report) {
@@ -88,6 +99,7 @@ std::string profile_table(const Json& report) {
     busy += busy_percent(&row);
   }
   text += fmt::format("{:<22} {:>9} {:>12.3f} {:>7.2f} {:>7.2f}\n", "all", "", ms, wall, busy);
+  text += device_idle(report);
   for (const Json& note : report["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
   return text;
 }

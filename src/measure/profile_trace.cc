@@ -1,6 +1,7 @@
 #include "measure/profile_trace.h"
 
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
@@ -10,14 +11,15 @@ namespace {
 using engine::TraceEvent;
 
 // The rows of the picture, top to bottom.
-enum Track : int { kStepTrack = 1, kPhaseTrack = 2, kOpTrack = 3 };
+enum Track : int { kStepTrack = 1, kPhaseTrack = 2, kOpTrack = 3, kDeviceTrack = 4 };
 
 constexpr const char* kPreamble =
     R"({"displayTimeUnit":"ms","traceEvents":[
 {"ph":"M","pid":1,"name":"process_name","args":{"name":"longspan engine"}},
 {"ph":"M","pid":1,"tid":1,"name":"thread_name","args":{"name":"steps"}},
 {"ph":"M","pid":1,"tid":2,"name":"thread_name","args":{"name":"phases"}},
-{"ph":"M","pid":1,"tid":3,"name":"thread_name","args":{"name":"operations"}})";
+{"ph":"M","pid":1,"tid":3,"name":"thread_name","args":{"name":"operations"}},
+{"ph":"M","pid":1,"tid":4,"name":"thread_name","args":{"name":"device"}})";
 
 // Microseconds with their nanoseconds: sums of the file are those of the events.
 struct Micros {
@@ -44,6 +46,7 @@ TraceFile::TraceFile(const std::filesystem::path& path) : path_(path), out_(path
 
 void TraceFile::add(const TraceEvent& event) {
   if (num_written_ == kMaxTraceLines) return;
+  if (event.num_launches > 0) return;  // in a replay, of which there is one line
   if (first_ns_ < 0) first_ns_ = event.begin_ns;
   const int64_t at = std::max<int64_t>(0, event.begin_ns - first_ns_);
   const int64_t took = event.end_ns - event.begin_ns;
@@ -57,6 +60,12 @@ void TraceFile::add(const TraceEvent& event) {
                      static_cast<int>(kOpTrack), ops::name_of(event.op), ops::to_string(event.op.op_class),
                      Micros{at}, Micros{took}, event.op.layer, event.op.rows, event.op.n, event.op.k,
                      event.op.bytes, event.op.flops);
+      break;
+    case TraceEvent::Kind::kReplay:
+      fmt::format_to(to,
+                     R"(,{{"ph":"X","pid":1,"tid":{},"name":"replay","cat":"replay","ts":{},"dur":{},)"
+                     R"("args":{{"operations":{}}}}})",
+                     static_cast<int>(kOpTrack), Micros{at}, Micros{took}, event.op.rows);
       break;
     case TraceEvent::Kind::kPhase:
       fmt::format_to(to, R"(,{{"ph":"X","pid":1,"tid":{},"name":"{}","cat":"phase","ts":{},"dur":{}}})",
@@ -76,6 +85,20 @@ void TraceFile::add(const TraceEvent& event) {
                      static_cast<int>(kStepTrack), Micros{at}, event.op.rows);
       break;
   }
+  out_ << "\n" << line_;
+  ++num_written_;
+}
+
+void TraceFile::add_span(const KernelSpan& span, const std::string& name, const KernelTotal* operation) {
+  if (num_written_ == kMaxTraceLines || span.end_ns == span.begin_ns) return;
+  line_.clear();
+  fmt::format_to(std::back_inserter(line_),
+                 R"(,{{"ph":"X","pid":1,"tid":{},"name":{},"cat":"{}","ts":{},"dur":{},"args":{{)"
+                 R"("operation":"{}"}}}})",
+                 static_cast<int>(kDeviceTrack), nlohmann::json(name).dump(),
+                 operation == nullptr ? "device" : ops::to_string(operation->op_class),
+                 Micros{std::max<int64_t>(0, span.begin_ns - first_ns_)}, Micros{span.end_ns - span.begin_ns},
+                 operation == nullptr ? "" : operation->name);
   out_ << "\n" << line_;
   ++num_written_;
 }

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "engine/step_trace.h"
+#include "measure/profile_totals.h"
 
 namespace longspan::measure {
 
@@ -16,6 +17,8 @@ class TraceFile final {
  public:
   explicit TraceFile(const std::filesystem::path& path);  // throws kEnvironment
   void add(const engine::TraceEvent& event);
+  // What the device did; `operation` asked for it, or nobody (null).
+  void add_span(const KernelSpan& span, const std::string& name, const KernelTotal* operation);
   void finish();  // throws kEnvironment when the disk refused
 
   int64_t num_written() const { return num_written_; }

@@ -1,20 +1,31 @@
-// ObservedBackend: another backend, and an observer that hears when each of its operations began and ended.
-// While nobody observes, an operation costs one branch more.
+// ObservedBackend: another backend, and an observer that hears when each of its operations began and ended,
+// and of which operations a replay consists. While nobody observes, an operation costs one branch more.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "ops/device/backend.h"
 #include "ops/op_work.h"
 
 namespace longspan::ops {
 
 int64_t steady_ns();  // of the steady clock: what observers are given
 
+// An operation inside a recording.
+struct RecordedOp {
+  OpWork work;
+  Index num_launches = 0;  // kernels and copies that it puts to the device
+};
+
+// All on the thread of the call. Must not throw, and take little time.
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
-  // On the thread of the call. Must not throw, and take little time.
+  virtual void before_op() {}  // or before a replay
   virtual void on_op(const OpWork& work, int64_t begin_ns, int64_t end_ns) = 0;
+  virtual void on_replay(std::span<const RecordedOp> /*ops*/, int64_t /*begin_ns*/, int64_t /*end_ns*/) {}
 };
 
 // Passes everything on. On a device a call ends when it is launched, not when it has run.
@@ -56,9 +67,8 @@ class ObservedBackend final : public Backend {
                                       DType dtype, float deviation) override {
     return inner_->pack_random(parts, in_features, stored, dtype, deviation);
   }
-  std::unique_ptr<Recording> record(const std::function<void()>& calls) override {
-    return inner_->record(calls);
-  }
+  // Its recordings are told of as well, and must not outlive it.
+  std::unique_ptr<Recording> record(const std::function<void()>& calls) override;
 
   void begin_layer(Index layer) override {
     layer_ = static_cast<int16_t>(layer);
@@ -83,17 +93,26 @@ class ObservedBackend final : public Backend {
  private:
   template <class Args>
   void timed(void (Backend::*op)(const Args&), const Args& args) {
-    if (observer_ == nullptr) return ((*inner_).*op)(args);
-    const int64_t begin = steady_ns();
-    ((*inner_).*op)(args);
-    const int64_t end = steady_ns();
+    if (!looks_on()) return ((*inner_).*op)(args);
     OpWork work = work_of(args, tables_);
     work.layer = layer_;
-    observer_->on_op(work, begin, end);
+    if (recorded_ != nullptr) {
+      const Index before = device::num_recorded(*inner_);
+      ((*inner_).*op)(args);
+      return recorded_->push_back({work, device::num_recorded(*inner_) - before});
+    }
+    observer_->before_op();
+    const int64_t begin = steady_ns();
+    ((*inner_).*op)(args);
+    observer_->on_op(work, begin, steady_ns());
   }
+  bool looks_on() const { return observer_ != nullptr || recorded_ != nullptr; }
+
+  class ObservedRecording;
 
   std::unique_ptr<Backend> inner_;
   OpObserver* observer_ = nullptr;
+  std::vector<RecordedOp>* recorded_ = nullptr;  // inside record()
   Tables tables_;
   int16_t layer_ = -1;
 };

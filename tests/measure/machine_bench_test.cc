@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "measure/kernel_bench.h"
 #include "measure/peak_cache.h"
 #include "ops/cpu/backend.h"
+#include "ops/device/backend.h"
 
 namespace longspan::measure {
 namespace {
@@ -63,6 +65,8 @@ TEST(KernelBench, RunsEveryOperationOfTheList) {
     EXPECT_TRUE(figure.what.cold) << figure.what.op << " " << figure.what.shape;
   }
   for (const PairFigure& pair : results.pairs) seen.insert(pair.b.what.op);
+  // Of a device alone, a few numbers each: what a step's inputs cost says `bench input-prep`.
+  for (const char* name : {"draw", "advance_inputs"}) seen.insert(name);
   for (size_t i = 0; i < ops::kNumOpKinds; ++i) {
     const std::string name(ops::to_string(static_cast<ops::OpKind>(i)));
     EXPECT_TRUE(seen.contains(name)) << name;
@@ -96,7 +100,7 @@ TEST(KernelBench, TheResultIsOfKindKernel) {
 }
 
 TEST(KernelBench, SharesAreOfTheLimits) {
-  const Peaks peaks{.threads = 1, .read_gbytes = 10, .float_gflops = 100};
+  const Peaks peaks{.of = {.threads = 1}, .read_gbytes = 10, .fp32_gflops = 100};
   const KernelResults results = run_small(quick("matmul"), peaks);
   const Json figure = to_json(results)["figures"][0];
   EXPECT_NEAR(figure["read_percent"].get<double>(), figure["gbytes_per_s"].get<double>() * 10, 1e-6);
@@ -106,12 +110,47 @@ TEST(KernelBench, SharesAreOfTheLimits) {
 TEST(KernelBench, AnUnknownOperationIsRefused) { EXPECT_THROW(run_small(quick("matmull")), Error); }
 
 TEST(KernelBench, SaysWhenTheTimeWasUp) {
-  KernelCase slow;
-  slow.run = [](Index) { ::usleep(2000); };
-  const KernelTimes times = time_kernel(slow, /*min_runs=*/30, /*limit_seconds=*/0.005, [] {});
+  const KernelTimes times =
+      time_calls([](Index) { ::usleep(2000); }, [] {}, {.min_runs = 30, .limit_seconds = 0.005});
   EXPECT_TRUE(times.limited);
   EXPECT_LT(times.us.size(), 30u);
   EXPECT_GE(times.us.size(), 3u);
+}
+
+// A run is as many calls as take the time that was asked for, and i counts all of them.
+TEST(KernelTimes, ManyCallsInFrontOfOneWait) {
+  Index last = -1;
+  int waits = 0;
+  const auto call = [&](Index i) {
+    EXPECT_EQ(i, last + 1);
+    last = i;
+    ::usleep(100);
+  };
+  const KernelTimes times =
+      time_calls(call, [&] { ++waits; }, {.min_runs = 4, .limit_seconds = 10, .run_seconds = 0.002});
+  EXPECT_GT(last, 4 * waits);
+  EXPECT_GE(times.best(), 100);
+  EXPECT_TRUE(std::ranges::is_sorted(times.us));
+}
+
+// On whatever device the build has: the emulator here.
+TEST(KernelBench, RunsOnADevice) {
+  if (std::string_view(ops::device::vendor_name()) == "none") GTEST_SKIP() << "a build for the CPU alone";
+  ops::Ops ops(ops::device::make_backend(0));
+  for (const char* op : {"matmul", "attention", "gated_delta", "quantised", "rms_norm"}) {
+    KernelBenchOptions options = quick(op);
+    options.products = {{.n = 48, .k = 32}};
+    options.rows = {1, 20};
+    options.contexts = {64};
+    options.cold_bytes = 1 << 12;
+    options.min_runs = 1;
+    options.limit_seconds = 1e-3;
+    const KernelResults results = bench_kernels(ops, options, std::nullopt, [](const std::string&) {});
+    EXPECT_FALSE(results.figures.empty() && results.pairs.empty()) << op;
+    EXPECT_EQ(results.options.run_seconds, kDeviceRunSeconds);
+    for (const KernelFigure& figure : results.figures) EXPECT_GT(figure.times.median(), 0);
+    for (const PairFigure& pair : results.pairs) EXPECT_NE(pair.same_bits, std::optional(false)) << op;
+  }
 }
 
 KernelFigure figure_taking(double us) { return {.times = {.us = {us, us, us}}}; }
@@ -151,26 +190,40 @@ class PeakCache : public ::testing::Test {
 };
 
 TEST_F(PeakCache, KeepsWhatWasMeasuredByThreads) {
-  EXPECT_FALSE(cached_peaks(1));
+  EXPECT_FALSE(cached_peaks(this_machine(1)));
   const Peaks peaks = measure_peaks(/*threads=*/1, /*seconds=*/0.01, kSmallBytes);
   EXPECT_GT(peaks.read_gbytes, 0);
   EXPECT_GT(peaks.copy_gbytes, 0);
-  EXPECT_GT(peaks.float_gflops, 0);
+  EXPECT_GT(peaks.fp32_gflops, 0);
   EXPECT_GT(peaks.processor_share, 0);
   store_peaks(peaks);
-  const std::optional<Peaks> again = cached_peaks(1);
+  const std::optional<Peaks> again = cached_peaks(this_machine(1));
   ASSERT_TRUE(again);
   EXPECT_DOUBLE_EQ(again->read_gbytes, peaks.read_gbytes);
   EXPECT_NEAR(again->matrix_gflops(DType::kBF16), peaks.matrix_gflops(DType::kBF16), 1e-6);
-  EXPECT_FALSE(cached_peaks(2));
+  EXPECT_FALSE(cached_peaks(this_machine(2)));
 }
 
 TEST_F(PeakCache, AFileThatIsNoneCounts) {
   const fs::path file = store_peaks(measure_peaks(1, 0.001, kSmallBytes));
-  std::ofstream(file) << R"({"cpu_model": "x"})";
-  EXPECT_FALSE(cached_peaks(1));
+  std::ofstream(file) << R"({"machine": "x"})";
+  EXPECT_FALSE(cached_peaks(this_machine(1)));
   std::ofstream(file) << "[1, 2";
-  EXPECT_FALSE(cached_peaks(1));
+  EXPECT_FALSE(cached_peaks(this_machine(1)));
+}
+
+TEST_F(PeakCache, ADeviceHasItsOwn) {
+  if (std::string_view(ops::device::vendor_name()) == "none") GTEST_SKIP() << "a build for the CPU alone";
+  const std::unique_ptr<ops::Backend> device = ops::device::make_backend(0);
+  const Peaks peaks = measure_device_peaks(*device, {.seconds = 1e-3, .memory_bytes = 1 << 14, .n = 16});
+  for (const double figure :
+       {peaks.read_gbytes, peaks.copy_gbytes, peaks.bf16_gflops, peaks.fp16_gflops, peaks.fp32_gflops})
+    EXPECT_GT(figure, 0);
+  store_peaks(peaks);
+  const std::optional<Peaks> again = cached_peaks({.machine = device->name()});
+  ASSERT_TRUE(again);
+  EXPECT_NEAR(again->matrix_gflops(DType::kF16), peaks.fp16_gflops, 1e-9 * peaks.fp16_gflops);
+  EXPECT_FALSE(cached_peaks(this_machine(1)));
 }
 
 // ---- context ----

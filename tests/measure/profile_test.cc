@@ -39,6 +39,11 @@ class Window {
          .phase = Phase::kForward});
     return *this;
   }
+  // As op(), with a number for the kernel clock.
+  Window& device_op(ops::OpClass op_class, uint32_t call, int64_t took_ms, double bytes) {
+    op(op_class, took_ms, bytes).events_.back().call = call;
+    return *this;
+  }
   Window& step(int32_t prompt, int32_t decode, bool cold = false) {
     events_.push_back({.begin_ns = at_ - kMs,
                        .end_ns = at_,
@@ -63,9 +68,14 @@ class Profile : public ::testing::Test {
     const fs::path folder = root_ / name;
     fs::create_directories(folder);
     Json session = {{"name", name}, {"model", "m"}, {"device", "cpu"}, {"dtype", "bfloat16"}, {"threads", 2}};
-    session["peak"] = {
-        {"cpu_model", "x"},          {"threads", 2},       {"version", "1"},     {"read_gbytes_per_s", 50.0},
-        {"copy_gbytes_per_s", 40.0}, {"bf16_tflops", 1.0}, {"fp32_tflops", 0.1}, {"unix_seconds", 1}};
+    session["peak"] = {{"machine", "x"},
+                       {"threads", 2},
+                       {"version", "1"},
+                       {"read_gbytes_per_s", 50.0},
+                       {"copy_gbytes_per_s", 40.0},
+                       {"bf16_tflops", 1.0},
+                       {"fp32_tflops", 0.1},
+                       {"unix_seconds", 1}};
     if (finished) session["ending"] = {{"finished", true}};
     write_text(folder / kSessionFile, session.dump());
     EventWriter(folder).append(window.events());
@@ -148,6 +158,40 @@ TEST_F(Profile, KernelsAreTheSumsOfTheTrace) {
     EXPECT_NEAR(std::stod(total), ms.at(name + "," + op_class), 1e-6) << line;
   }
   EXPECT_EQ(rows, ms.size());
+}
+
+// The host launches for 10 ms; the device computes from the fifth on, and 5 ms longer.
+TEST_F(Profile, OnADeviceTheTableIsOfItsKernels) {
+  Window window;
+  window.phase(Phase::kScheduling, 2);
+  window.device_op(ops::OpClass::kDecodeAttention, 1, 10, 1e9).phase(Phase::kForward, 10);
+  window.phase(Phase::kSampling, 8).step(0, 1);
+  const fs::path folder = write("a", window);
+  using ops::device::KernelEvent;
+  const auto at = [](int64_t ms) { return (1000 + ms) * kMs; };
+  EXPECT_TRUE(DeviceEventWriter(folder).append(
+      {.events = {{.begin_ns = at(7), .end_ns = at(15), .ticket = 4},
+                  {.begin_ns = at(15), .end_ns = at(17), .ticket = 4, .value = 1},
+                  {.ticket = 4, .value = 1, .kind = KernelEvent::Kind::kCall},
+                  {.begin_ns = at(17), .end_ns = at(18), .ticket = 5, .kind = KernelEvent::Kind::kCopy}},
+       .names = {"decode", "join"}}));
+  const Json report = write_profile_report(folder);
+  EXPECT_EQ(report["timed"], "kernels");
+  EXPECT_DOUBLE_EQ(row(report, "decode attention")["ms"].get<double>(), 10);
+  EXPECT_EQ(row(report, "decode attention")["calls"], 1);
+  EXPECT_DOUBLE_EQ(row(report, "decode attention")["gbytes_per_s"].get<double>(), 100);
+  EXPECT_DOUBLE_EQ(row(report, "copies")["ms"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(row(report, "idle")["ms"].get<double>(), 9);
+  EXPECT_NEAR(report["accounted_percent"].get<double>(), 100, 1e-9);
+  EXPECT_TRUE(row(report, "sampling").is_null()) << "the host's phases are no rows";
+  std::map<std::string, double> idle_ms;
+  for (const Json& phase : report["phases"]) idle_ms[phase["name"]] = phase["device_idle_ms"];
+  EXPECT_DOUBLE_EQ(idle_ms["scheduling"], 2);
+  EXPECT_DOUBLE_EQ(idle_ms["forward"], 5);
+  EXPECT_DOUBLE_EQ(idle_ms["sampling"], 2);
+  EXPECT_NE(text_of(folder / "launches.csv").find("\"decode\",1,8.0"), std::string::npos);
+  EXPECT_NE(profile_comparison(write_profile_report(write("b", one_step())), report).find("differs: timed"),
+            std::string::npos);
 }
 
 TEST_F(Profile, ColdStepsAreTold) {

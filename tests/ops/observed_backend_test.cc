@@ -62,7 +62,25 @@ class Probe final : public Backend {
   void best_column(const BestColumn&) override { last = "best_column"; }
   void draw(const Draw&) override { last = "draw"; }
   void advance_inputs(const AdvanceInputs&) override { last = "advance_inputs"; }
+
+  std::unique_ptr<Recording> record(const std::function<void()>& calls) override;
+  int num_replays = 0;
+  bool replays = true;
 };
+
+struct ProbeRecording final : Recording {
+  explicit ProbeRecording(Probe& of) : probe(of) {}
+  bool replay() override {
+    probe.num_replays += probe.replays ? 1 : 0;
+    return probe.replays;
+  }
+  Probe& probe;
+};
+
+std::unique_ptr<Recording> Probe::record(const std::function<void()>& calls) {
+  calls();
+  return std::make_unique<ProbeRecording>(*this);
+}
 
 class Listener final : public OpObserver {
  public:
@@ -70,6 +88,14 @@ class Listener final : public OpObserver {
   void on_op(const OpWork& work, int64_t begin_ns, int64_t end_ns) override {
     EXPECT_LE(begin_ns, end_ns);
     works.push_back(work);
+  }
+  std::vector<RecordedOp> replayed;
+  int num_before = 0, num_replays = 0;
+  void before_op() override { ++num_before; }
+  void on_replay(std::span<const RecordedOp> ops, int64_t begin_ns, int64_t end_ns) override {
+    EXPECT_LE(begin_ns, end_ns);
+    ++num_replays;
+    replayed.assign(ops.begin(), ops.end());
   }
 };
 
@@ -226,6 +252,39 @@ TEST(OpWork, EveryOtherOperationHasItsClass) {
   EXPECT_EQ(work_of(args.best_column(), Tables::kHost).op_class, OpClass::kSampling);
   EXPECT_EQ(work_of(args.draw(), Tables::kHost).op_class, OpClass::kSampling);
   EXPECT_EQ(work_of(args.advance_inputs(), Tables::kHost).op_class, OpClass::kRows);
+}
+
+// A recording is made when nobody looks on; whoever does later hears of what is in it.
+TEST(ObservedBackend, TellsOfWhatIsReplayed) {
+  auto owned = std::make_unique<Probe>();
+  Probe& probe = *owned;
+  ObservedBackend backend(std::move(owned));
+  Listener listener;
+  Arguments args(1, 1, 1, 5);
+  const std::unique_ptr<Recording> recording = backend.record([&] {
+    backend.begin_layer(3);
+    backend.swiglu(args.swiglu());
+    backend.matmul(args.matmul());
+  });
+  EXPECT_TRUE(recording->replay());
+  EXPECT_EQ(listener.num_replays, 0);
+  backend.observe(&listener);
+  EXPECT_TRUE(recording->replay());
+  EXPECT_EQ(probe.num_replays, 2);
+  EXPECT_TRUE(listener.works.empty());
+  EXPECT_EQ(listener.num_before, 1);
+  ASSERT_EQ(listener.replayed.size(), 2u);
+  EXPECT_EQ(listener.replayed[0].work.kind, OpKind::kSwiGlu);
+  EXPECT_EQ(listener.replayed[1].work.kind, OpKind::kMatmul);
+  EXPECT_EQ(listener.replayed[1].work.layer, 3);
+  // While it is recorded an operation does not run, and nobody is told.
+  const std::unique_ptr<Recording> watched = backend.record([&] { backend.swiglu(args.swiglu()); });
+  EXPECT_TRUE(listener.works.empty());
+  probe.replays = false;  // it is no longer good
+  EXPECT_FALSE(watched->replay());
+  EXPECT_TRUE(listener.replayed.empty());
+  backend.swiglu(args.swiglu());
+  EXPECT_EQ(listener.works.size(), 1u);
 }
 
 TEST(ObservedBackend, TellsNobodyUnlessObserved) {

@@ -84,7 +84,9 @@ class DeviceBackend final : public Backend {
     if (recorded == nullptr) return nullptr;
     return std::make_unique<DeviceRecording>(device_, scratch_, std::move(recorded));
   }
+  Index num_recorded() const { return device_.num_recorded(); }
   Device& device() { return device_; }
+  void read_memory(const TensorView& view) { device::read_memory(context_, view); }
 
   void embed(const Embed& args) override { device::embed(context_, args); }
   void gather_rows(const GatherRows& args) override { device::gather_rows(context_, args); }
@@ -130,6 +132,15 @@ bool has_vendor_prefill(int index, const PrefillShape& shape) {
   const std::vector<DeviceInfo> devices = list_devices();
   return index >= 0 && index < static_cast<int>(devices.size()) &&
          has_attention_wgmma(devices[static_cast<size_t>(index)], shape);
+}
+
+Index num_recorded(const Backend& backend) {
+  const auto* const device = dynamic_cast<const DeviceBackend*>(&backend);
+  return device == nullptr ? 0 : device->num_recorded();
+}
+
+void read_memory(Backend& backend, const TensorView& view) {
+  static_cast<DeviceBackend&>(backend).read_memory(view);
 }
 
 void start_profile(Backend& backend) { static_cast<DeviceBackend&>(backend).device().start_profile(); }

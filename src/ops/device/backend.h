@@ -40,6 +40,14 @@ struct PrefillShape {
 };
 bool has_vendor_prefill(int index, const PrefillShape& shape);
 
+// Inside record() of a backend of make_backend(): kernels and copies that a replay will put to the device, so
+// far. 0 of any other.
+Index num_recorded(const Backend& backend);
+
+// Reads a tensor's bytes once, 16 at a time, and does nothing with them: the limit of what a card can read.
+// Its size is a multiple of 16. Of a backend of make_backend().
+void read_memory(Backend& backend, const TensorView& view);
+
 // Times every kernel of a backend of make_backend() from here on, in eager execution; a few microseconds
 // each.
 void start_profile(Backend& backend);

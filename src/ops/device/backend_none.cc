@@ -14,6 +14,8 @@ const char* vendor_name() { return "none"; }
 size_t free_memory_bytes(int) { fail_none(); }
 std::unique_ptr<Backend> make_backend(int, const BackendOptions&) { fail_none(); }
 bool has_vendor_prefill(int, const PrefillShape&) { return false; }
+Index num_recorded(const Backend&) { return 0; }
+void read_memory(Backend&, const TensorView&) { fail_none(); }
 void start_profile(Backend&) { fail_none(); }
 std::vector<KernelTime> finish_profile(Backend&) { fail_none(); }
 std::string describe_devices() { return "no device: a build for the CPU alone"; }

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <boost/context/fiber.hpp>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 
@@ -457,7 +459,44 @@ void add_finding(Finding finding) {
 
 void set_seed(uint64_t seed) { machine().seed(seed); }
 
-void run(const LaunchShape& shape, const std::function<void()>& kernel) { machine().run(shape, kernel); }
+namespace {
+
+struct Ear {
+  std::mutex mutex;
+  Listener listener;  // guarded by mutex
+};
+Ear& ear() {
+  static Ear one;
+  return one;
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void run_and_tell(const char* name, const std::function<void()>& work) {
+  const int64_t begin_ns = now_ns();
+  work();
+  const std::lock_guard lock(ear().mutex);
+  if (ear().listener) ear().listener(name, begin_ns, now_ns());
+}
+
+}  // namespace
+
+bool listen(Listener listener) {
+  const std::lock_guard lock(ear().mutex);
+  if (listener && ear().listener) return false;
+  ear().listener = std::move(listener);
+  return true;
+}
+
+void run(const LaunchShape& shape, const std::function<void()>& kernel) {
+  run_and_tell(shape.name, [&] { machine().run(shape, kernel); });
+}
+
+void run_copy(const std::function<void()>& copy) { run_and_tell(nullptr, copy); }
 
 Recorded*& recording() {
   static Recorded* to = nullptr;
@@ -467,6 +506,7 @@ Recorded*& recording() {
 void prepare() {
   machine();
   allocations();
+  ear();
 }
 
 constexpr size_t kRedZoneBytes = 256;

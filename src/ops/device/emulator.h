@@ -76,6 +76,13 @@ void run(const LaunchShape& shape, const std::function<void()>& kernel);
 using Recorded = std::vector<std::function<void()>>;
 Recorded*& recording();
 
+// Hears of each launch and each copy (name null) that has run. One at a time: false where there is one
+// already. A null one ends that, and has been heard from for the last time on return.
+using Listener = std::function<void(const char* name, int64_t begin_ns, int64_t end_ns)>;
+bool listen(Listener listener);
+// Runs `copy`, of device memory, and tells the listener.
+void run_copy(const std::function<void()>& copy);
+
 // Makes what lives as long as the process. Whoever frees device memory at its end calls this first.
 void prepare();
 

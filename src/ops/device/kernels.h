@@ -78,6 +78,8 @@ bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows)
 void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Index first_row,
                 const TensorView& out);
 
+void read_memory(const Context& context, const TensorView& view);  // read_memory.cc
+
 void rope_angles(const Context& context, const RopeAngles& args);  // rope.cc
 void qk_rope_write(const Context& context, const QkRopeWrite& args);
 

@@ -63,6 +63,7 @@ class Device final {
   // Keeps what `calls` puts into the stream instead of running it; null where the device cannot, and while a
   // profile is taken. replay() puts all of it into the stream.
   std::shared_ptr<void> record(const std::function<void()>& calls);
+  Index num_recorded() const;  // kernels and copies so far, inside `calls` of record(); else 0
   void replay(void* recorded);
 
   // Times every launch from here on with two events; costs a few microseconds a launch.

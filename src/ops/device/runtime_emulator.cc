@@ -10,11 +10,11 @@ constexpr size_t kMemoryBytes = size_t{8} << 30;
 
 void release(void* pointer, size_t) { emulator::free(pointer); }
 
-void run_or_keep(const std::function<void()>& work) {
+void run_or_keep(const std::function<void()>& copy) {
   if (emulator::recording() != nullptr)
-    emulator::recording()->push_back(work);
+    emulator::recording()->push_back([=] { emulator::run_copy(copy); });
   else
-    work();
+    emulator::run_copy(copy);
 }
 
 }  // namespace
@@ -44,11 +44,11 @@ Buffer Device::allocate(DType dtype, Shape shape) const {
 
 void Device::upload(void* to, const void* from, size_t size_bytes) {
   CHECK_MSG(emulator::recording() == nullptr, "upload of {} bytes inside a recording", size_bytes);
-  std::memcpy(to, from, size_bytes);
+  emulator::run_copy([=] { std::memcpy(to, from, size_bytes); });
 }
 void Device::download(void* to, const void* from, size_t size_bytes) {
   CHECK_MSG(emulator::recording() == nullptr, "download of {} bytes inside a recording", size_bytes);
-  std::memcpy(to, from, size_bytes);
+  emulator::run_copy([=] { std::memcpy(to, from, size_bytes); });
 }
 void Device::copy(void* to, const void* from, size_t size_bytes) {
   run_or_keep([=] { std::memcpy(to, from, size_bytes); });
@@ -69,6 +69,9 @@ std::shared_ptr<void> Device::record(const std::function<void()>& calls) {
   }
   emulator::recording() = nullptr;
   return recorded;
+}
+Index Device::num_recorded() const {
+  return emulator::recording() == nullptr ? 0 : std::ssize(*emulator::recording());
 }
 void Device::replay(void* recorded) {
   for (const std::function<void()>& work : *static_cast<emulator::Recorded*>(recorded)) work();

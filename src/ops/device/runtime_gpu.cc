@@ -143,6 +143,13 @@ std::shared_ptr<void> Device::record(const std::function<void()>& calls) {
                                [](void* old) { (void)api::destroy(static_cast<api::Recorded>(old)); });
 }
 
+Index Device::num_recorded() const {
+  size_t count = 0;
+  return api::num_captured(static_cast<api::Stream>(stream_), &count) == api::kSuccess
+             ? static_cast<Index>(count)
+             : 0;
+}
+
 void Device::replay(void* recorded) {
   enter(info_.index);
   check("replay", api::launch(static_cast<api::Recorded>(recorded), static_cast<api::Stream>(stream_)));

@@ -334,6 +334,17 @@ inline Error begin_capture(Stream stream) {
   return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
 }
 inline Error end_capture(Graph* out, Stream stream) { return cudaStreamEndCapture(stream, out); }
+// Nodes of the graph that is being captured; 0 where none is.
+inline Error num_captured(Stream stream, size_t* out) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  Graph graph = nullptr;
+#if CUDART_VERSION >= 13000
+  const Error error = cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph);
+#else
+  const Error error = cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph);
+#endif
+  return error == kSuccess && graph != nullptr ? cudaGraphGetNodes(graph, nullptr, out) : error;
+}
 inline Error instantiate(Recorded* out, Graph graph) { return cudaGraphInstantiate(out, graph, 0); }
 inline Error launch(Recorded recorded, Stream stream) { return cudaGraphLaunch(recorded, stream); }
 inline Error destroy(Graph graph) { return cudaGraphDestroy(graph); }
@@ -379,6 +390,7 @@ inline Error begin_capture(Stream stream) {
   return hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal);
 }
 inline Error end_capture(Graph* out, Stream stream) { return hipStreamEndCapture(stream, out); }
+inline Error num_captured(Stream, size_t*) { return kSuccess; }  // nobody asks: there are no kernel times
 inline Error instantiate(Recorded* out, Graph graph) {
   return hipGraphInstantiate(out, graph, nullptr, nullptr, 0);
 }
