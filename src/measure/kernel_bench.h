@@ -57,7 +57,7 @@ struct KernelResults {
 PairFigure time_pair(const KernelPair& pair, const KernelBenchOptions& options,
                      const std::function<void()>& wait);
 // On a device many calls are in front of one wait. `tell` hears each line as it is known.
-KernelResults bench_kernels(ops::Ops& ops, const KernelBenchOptions& options, std::optional<Peaks> peaks,
+KernelResults bench_kernels(ops::Ops& ops, const KernelBenchOptions& asked, std::optional<Peaks> peaks,
                             const std::function<void(const std::string&)>& tell);
 
 std::string kernel_header();

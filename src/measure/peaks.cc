@@ -69,11 +69,11 @@ double best_of(double seconds, const std::function<double()>& pass) {
 double float_gflops(ops::cpu::ThreadPool& pool) {
   constexpr int64_t kRounds = 2'000'000;
   const int num_tasks = kTasksPerThread * pool.num_threads();
-  std::vector<float> sums(static_cast<size_t>(pool.num_threads() * 16));
+  std::vector<float> sums(static_cast<size_t>(pool.num_threads()) * 16);
   std::atomic<int64_t> flops = 0;
   const double start = now_seconds();
   pool.parallel_for(num_tasks, [&](int64_t, int thread) {
-    flops += HWY_DYNAMIC_DISPATCH(multiply_adds)(kRounds, &sums[static_cast<size_t>(thread * 16)]);
+    flops += HWY_DYNAMIC_DISPATCH(multiply_adds)(kRounds, &sums[static_cast<size_t>(thread) * 16]);
   });
   return static_cast<double>(flops) / (now_seconds() - start) / 1e9;
 }
