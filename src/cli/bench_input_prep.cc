@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "measure/input_prep.h"
-#include "ops/device/backend.h"
 
 namespace longspan::cli {
 namespace {
@@ -38,12 +37,7 @@ void print(const measure::InputPrepOptions& options, const measure::InputPrepRes
 
 int input_prep(InputPrepFlags flags) {
   flags.options.layout = cache::layout_from_name(flags.layout);
-  const std::string vendor = ops::device::vendor_name();
-  if (flags.device == vendor && vendor != "none")
-    flags.options.device_index = 0;
-  else if (flags.device != "cpu")
-    fail(ErrorKind::kInvalid, "--device: got {}, this build has cpu{}", flags.device,
-         vendor == "none" ? "" : " and " + vendor);
+  flags.options.device_index = device_index(flags.device, "--device");
   const measure::InputPrepResult result = measure::measure_input_prep(flags.options);
   if (flags.json) {
     std::printf("%s\n",

@@ -40,14 +40,10 @@ struct DeviceFlag {
   }
   // Null: the processors.
   std::unique_ptr<ops::Backend> backend() const {
-    if (!*given || name == "cpu") return nullptr;
-    const std::string vendor = ops::device::vendor_name();
-    if (name.empty() || name == vendor) return ops::device::make_backend(0);
-    const bool indexed = name.size() == vendor.size() + 2 && name.starts_with(vendor + ":") &&
-                         name.back() >= '0' && name.back() <= '9';
-    if (!indexed)
-      fail(ErrorKind::kInvalid, "--device: got {}, this build has cpu, {} and {}:N", name, vendor, vendor);
-    return ops::device::make_backend(name.back() - '0');
+    if (!*given) return nullptr;
+    const std::optional<int> index =
+        device_index(name.empty() ? ops::device::vendor_name() : name, "--device");
+    return index ? ops::device::make_backend(*index) : nullptr;
   }
 };
 

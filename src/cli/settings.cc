@@ -260,27 +260,29 @@ io::Config SettingFlags::settings() const {
   return config;
 }
 
+std::optional<int> device_index(const std::string& name, const std::string& from) {
+  const std::string vendor = ops::device::vendor_name();
+  if (name == "cpu") return std::nullopt;
+  if (vendor == "none") fail(ErrorKind::kInvalid, "{}: got {}, this build has no device but cpu", from, name);
+  if (name == vendor) return 0;
+  const bool has_index = name.size() == vendor.size() + 2 && name.starts_with(vendor + ":") &&
+                         name.back() >= '0' && name.back() <= '9';
+  if (!has_index)
+    fail(ErrorKind::kInvalid, "{}: got {}, this build has cpu, {} and {}:N", from, name, vendor, vendor);
+  return name.back() - '0';
+}
+
 namespace {
 
-// "cpu", "reference", or the card of this build: "cuda", "cuda:1".
+// Also "reference", the oracle.
 void set_device(const io::Config& config, engine::EngineOptions& options) {
   const std::string& name = config.string("engine.device");
-  const std::string vendor = ops::device::vendor_name();
-  if (name == "cpu") return;
   if (name == "reference") {
     options.device = engine::DeviceKind::kReference;
-    return;
+  } else if (const std::optional<int> index = device_index(name, where(config, "engine.device"))) {
+    options.device = engine::DeviceKind::kDevice;
+    options.device_index = *index;
   }
-  const bool has_index = name.size() == vendor.size() + 2 && name[vendor.size()] == ':' &&
-                         name.back() >= '0' && name.back() <= '9';
-  if (vendor == "none")
-    fail(ErrorKind::kInvalid, "{}: got {}, this build has cpu and reference", where(config, "engine.device"),
-         name);
-  if (name != vendor && !(name.starts_with(vendor) && has_index))
-    fail(ErrorKind::kInvalid, "{}: got {}, this build has cpu, reference, {} and {}:N",
-         where(config, "engine.device"), name, vendor, vendor);
-  options.device = engine::DeviceKind::kDevice;
-  options.device_index = has_index ? name.back() - '0' : 0;
 }
 
 }  // namespace

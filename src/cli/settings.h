@@ -2,6 +2,7 @@
 // setting has its effect here or is refused with the reason.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ class SettingFlags final {
   std::string config_file_;
   std::vector<Given> given_;
 };
+
+// "cuda", "cuda:1": the index of that card of this build (the emulator's devices are "emulator",
+// "emulator:1"); nothing for "cpu". Throws kInvalid naming `from`, the flag or setting.
+std::optional<int> device_index(const std::string& name, const std::string& from);
 
 // Throws kInvalid or kUnsupported naming the setting and its source. kExplain also takes what only other
 // machines run.

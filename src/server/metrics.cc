@@ -58,15 +58,21 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+// A counter for each reason; name_of(i) is that of counts[i].
+void add_by_reason(Page& page, const char* name, const char* help, const char* label,
+                   std::span<const int64_t> counts, std::string_view (*name_of)(size_t)) {
+  for (size_t i = 0; i < counts.size(); ++i)
+    page.sample("counter", name, static_cast<double>(counts[i]), help, nullptr,
+                fmt::format("{}=\"{}\"", label, name_of(i)));
+}
+
 void add_inputs(Page& page, const engine::InputCounters& inputs) {
   page.sample("gauge", "decode_inputs_reserved", inputs.reserved ? 1 : 0,
               "1: steps that decode one sequence may move the inputs of the last step on");
   page.sample("counter", "decode_inputs_dispatched_total", static_cast<double>(inputs.num_dispatched),
               "Steps that did");
-  for (size_t i = 0; i < engine::kNumSteadyConditions; ++i)
-    page.sample("counter", "decode_input_misses_total", static_cast<double>(inputs.misses[i]),
-                "Other steps, by the first condition that failed", nullptr,
-                fmt::format("condition=\"{}\"", engine::steady_condition(i)));
+  add_by_reason(page, "decode_input_misses_total", "Other steps, by the first condition that failed",
+                "condition", inputs.misses, engine::steady_condition);
 }
 
 void add_mirror(Page& page, const engine::MirrorCounters& mirror) {
@@ -74,10 +80,9 @@ void add_mirror(Page& page, const engine::MirrorCounters& mirror) {
               "Steps whose inputs the device wrote, nothing being copied to it");
   page.sample("counter", "decode_input_table_uploads_total", static_cast<double>(mirror.num_table_uploads),
               "In those steps: tables that had changed and were copied");
-  for (size_t i = 0; i < engine::kNumUploadReasons; ++i)
-    page.sample("counter", "input_uploads_total", static_cast<double>(mirror.uploads[i]),
-                "Steps whose inputs were copied to the device, by the first reason", nullptr,
-                fmt::format("reason=\"{}\"", engine::upload_reason(i)));
+  add_by_reason(page, "input_uploads_total",
+                "Steps whose inputs were copied to the device, by the first reason", "reason", mirror.uploads,
+                engine::upload_reason);
 }
 
 void add_sampling(Page& page, const engine::SamplingCounters& sampling) {
@@ -85,10 +90,8 @@ void add_sampling(Page& page, const engine::SamplingCounters& sampling) {
               "Steps whose tokens were chosen on the device, no logits leaving it");
   page.sample("counter", "sampling_row_uploads_total", static_cast<double>(sampling.num_row_uploads),
               "In those steps: parameters that were copied to the device");
-  for (size_t i = 0; i < engine::kNumHostSampling; ++i)
-    page.sample("counter", "steps_sampled_on_host_total", static_cast<double>(sampling.on_host[i]),
-                "Other steps, by the first reason", nullptr,
-                fmt::format("reason=\"{}\"", engine::host_sampling(i)));
+  add_by_reason(page, "steps_sampled_on_host_total", "Other steps, by the first reason", "reason",
+                sampling.on_host, engine::host_sampling);
 }
 
 void add_engine(Page& page, const engine::EngineStatus& status, const engine::EngineInfo& info) {

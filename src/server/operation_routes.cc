@@ -42,30 +42,30 @@ Json dispatch_json(const engine::DispatchCounters& counters) {
   return {{"hits", std::move(hits)}, {"vendor_prefill_misses", std::move(misses)}};
 }
 
+// The reasons that there were; name_of(i) is that of counts[i].
+Json by_reason(std::span<const int64_t> counts, std::string_view (*name_of)(size_t)) {
+  Json json = Json::object();
+  for (size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] > 0) json[std::string(name_of(i))] = counts[i];
+  return json;
+}
+
 Json mirror_json(const engine::MirrorCounters& mirror) {
-  Json uploads = Json::object();
-  for (size_t i = 0; i < engine::kNumUploadReasons; ++i)
-    if (mirror.uploads[i] > 0) uploads[std::string(engine::upload_reason(i))] = mirror.uploads[i];
   return {{"advanced", mirror.num_advanced},
           {"table_uploads", mirror.num_table_uploads},
-          {"uploads", std::move(uploads)}};
+          {"uploads", by_reason(mirror.uploads, engine::upload_reason)}};
 }
 
 Json sampling_json(const engine::SamplingCounters& sampling) {
-  Json on_host = Json::object();
-  for (size_t i = 0; i < engine::kNumHostSampling; ++i)
-    if (sampling.on_host[i] > 0) on_host[std::string(engine::host_sampling(i))] = sampling.on_host[i];
   return {{"on_device", sampling.num_on_device},
           {"row_uploads", sampling.num_row_uploads},
-          {"on_host", std::move(on_host)}};
+          {"on_host", by_reason(sampling.on_host, engine::host_sampling)}};
 }
 
 Json inputs_json(const engine::InputCounters& inputs) {
-  Json misses = Json::object();
-  for (size_t i = 0; i < engine::kNumSteadyConditions; ++i)
-    if (inputs.misses[i] > 0) misses[std::string(engine::steady_condition(i))] = inputs.misses[i];
-  return {
-      {"reserved", inputs.reserved}, {"dispatched", inputs.num_dispatched}, {"misses", std::move(misses)}};
+  return {{"reserved", inputs.reserved},
+          {"dispatched", inputs.num_dispatched},
+          {"misses", by_reason(inputs.misses, engine::steady_condition)}};
 }
 
 Json build_json(const Service& service) {

@@ -7,25 +7,13 @@
 #include "engine/input_mirror.h"
 #include "ops/device/backend.h"
 #include "support/fixture.h"
+#include "support/small_plan.h"
 
 namespace longspan {
 namespace {
 
 using engine::UploadReason;
-
-// Two attention and four state layers.
-cache::PagePlan small_plan(cache::Layout layout) {
-  const auto s = cache::LayerKind::kState, a = cache::LayerKind::kAttention;
-  return cache::plan_pages({.layers = {s, s, a, s, s, a},
-                            .num_kv_heads = 1,
-                            .head_dim = 16,
-                            .conv_kernel = 4,
-                            .conv_dim = 8,
-                            .num_v_heads = 1,
-                            .v_dim = 8,
-                            .k_dim = 8},
-                           {.alignment = 16, .layout = layout, .min_page_tokens = 64});
-}
+using testing::small_plan;
 
 struct Way {
   Way(const cache::PagePlan& plan, bool steady)

@@ -6,22 +6,12 @@
 #include <numeric>
 #include <random>
 
+#include "support/small_plan.h"
+
 namespace longspan::engine {
 namespace {
 
-// Two attention and four state layers, pages of 64 tokens.
-cache::PagePlan small_plan(cache::Layout layout) {
-  const auto s = cache::LayerKind::kState, a = cache::LayerKind::kAttention;
-  return cache::plan_pages({.layers = {s, s, a, s, s, a},
-                            .num_kv_heads = 1,
-                            .head_dim = 16,
-                            .conv_kernel = 4,
-                            .conv_dim = 8,
-                            .num_v_heads = 1,
-                            .v_dim = 8,
-                            .k_dim = 8},
-                           {.alignment = 16, .layout = layout, .min_page_tokens = 64});
-}
+using testing::small_plan;
 
 constexpr AttentionTraits kTraits{.head_dim = 16, .num_q_heads = 1, .num_kv_heads = 1, .page_tokens = 64};
 const auto no_logits = [](schedule::SeqId) { return false; };
