@@ -1,6 +1,7 @@
 // The whole engine on a model's shape with random weights, against what this machine can do:
 //   longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts, comma separated] [tokens of a step]
-// Prefill: matrix flops of one prompt over its time, as a share of the yardstick library's best bf16 product.
+// Prefill: matrix flops of one prompt over its time, as a share of the yardstick library's best bf16 product
+// (f32 where it has none for this processor).
 // Decode: weights + KV + state bytes of one token over its time, as a share of a plain reader's bandwidth.
 #include <fmt/format.h>
 
@@ -123,8 +124,9 @@ void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
       100 * flops.attention / flops.total(), 100 * flops.delta / flops.total());
   if (peaks.front() > 0) {
     const auto [lowest, highest] = std::minmax_element(shares.begin(), shares.end());
-    fmt::print("  yardstick {} x {} x {}: {:.3f} TFLOP/s; share of it {:.0f} % ({:.0f} .. {:.0f})\n", best.m,
-               best.n, best.k, median(peaks) * 1e-12, 100 * median(shares), 100 * *lowest, 100 * *highest);
+    fmt::print("  yardstick in {}, {} x {} x {}: {:.3f} TFLOP/s; share of it {:.0f} % ({:.0f} .. {:.0f})\n",
+               dtype_name(yardstick_dtype()), best.m, best.n, best.k, median(peaks) * 1e-12,
+               100 * median(shares), 100 * *lowest, 100 * *highest);
   }
 }
 

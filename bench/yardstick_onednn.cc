@@ -1,4 +1,4 @@
-// oneDNN's bf16 matmul with a weight it reordered to its own liking beforehand.
+// oneDNN's matmul with a weight it reordered to its own liking beforehand.
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
@@ -10,18 +10,42 @@
 #include "yardstick.h"
 
 namespace longspan::bench {
+namespace {
+
+using dnnl::memory;
+
+// out [m, n] = x [m, k] w [k, n], all of one type.
+dnnl::matmul::primitive_desc describe(memory::data_type type, Index m, Index n, Index k,
+                                      const dnnl::engine& engine) {
+  const memory::desc x_desc({m, k}, type, memory::format_tag::ab);
+  const memory::desc any_weight({k, n}, type, memory::format_tag::any);
+  const memory::desc out_desc({m, n}, type, memory::format_tag::ab);
+  return {{x_desc, any_weight, out_desc}, engine};
+}
+
+bool has_bf16() {
+  try {
+    describe(memory::data_type::bf16, 64, 64, 64, {dnnl::engine::kind::cpu, 0});
+    return true;
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+DType yardstick_dtype() {
+  static const DType dtype = has_bf16() ? DType::kBF16 : DType::kF32;
+  return dtype;
+}
 
 double yardstick_seconds(Index m, Index n, Index k, size_t num_weights, double budget_seconds) {
-  using dnnl::memory;
-  constexpr auto kBf16 = memory::data_type::bf16;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
-  const memory::desc x_desc({m, k}, kBf16, memory::format_tag::ab);
-  const memory::desc any_weight({k, n}, kBf16, memory::format_tag::any);
-  const memory::desc out_desc({m, n}, kBf16, memory::format_tag::ab);
-  const dnnl::matmul::primitive_desc description({x_desc, any_weight, out_desc}, engine);
+  const auto type = yardstick_dtype() == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const dnnl::matmul::primitive_desc description = describe(type, m, n, k, engine);
   const dnnl::matmul product(description);
-  memory x(x_desc, engine), out(out_desc, engine);
+  memory x(description.src_desc(), engine), out(description.dst_desc(), engine);
   std::vector<std::unordered_map<int, memory>> args;
   for (size_t i = 0; i < num_weights; ++i)
     args.push_back({{DNNL_ARG_SRC, x},

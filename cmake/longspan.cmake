@@ -11,15 +11,23 @@ if(LONGSPAN_SANITIZE)
   target_link_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE})
 endif()
 if(LONGSPAN_FUZZ)
-  # Coverage for the fuzzers; the tests of such a build carry it along.
-  target_compile_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
   target_link_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+set(longspan_fuzzed_rooms io text server measure)  # coverage for the fuzzers; its counters are slow where threads share them
 
 # longspan_unity(TARGET): with LONGSPAN_UNITY, a dozen files at a time in one translation unit. What must stay alone
 # has SKIP_UNITY_BUILD_INCLUSION beside its name.
 function(longspan_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LONGSPAN_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+endfunction()
+
+# longspan_light(TARGET): what nobody waits for but the compiler's user: tools and most tests. After the preset's -O flag, so it wins.
+function(longspan_light target)
+  if(LONGSPAN_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
 endfunction()
 
 # longspan_room(NAME SOURCES a.cc b.cc DEPENDS core io LIBRARIES fmt::fmt)
@@ -29,17 +37,26 @@ function(longspan_room name)
   add_library(longspan_${name} STATIC ${ARG_SOURCES})
   longspan_unity(longspan_${name})
   target_link_libraries(longspan_${name} PUBLIC longspan_options)
+  if(LONGSPAN_FUZZ AND name IN_LIST longspan_fuzzed_rooms)
+    target_compile_options(longspan_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   foreach(room ${ARG_DEPENDS})
     target_link_libraries(longspan_${name} PUBLIC longspan_${room})
   endforeach()
   target_link_libraries(longspan_${name} PUBLIC ${ARG_LIBRARIES})
 endfunction()
 
-# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow): a GoogleTest program = one CTest entry.
+# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow SECONDS 60): a GoogleTest program = one CTest entry. SECONDS:
+# about how long it runs; the longest begin first, so that no processor waits for the last one.
 function(longspan_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ROOMS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;ROOMS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE -O1)  # what a test waits for is the compiler
+  longspan_unity(${name})
+  if(ARG_ROOMS MATCHES "ops|device|schedule")  # their tests compute what is expected, at length
+    target_compile_options(${name} PRIVATE -O1)
+  else()
+    longspan_light(${name})
+  endif()
   foreach(room ${ARG_ROOMS})
     target_link_libraries(${name} PRIVATE longspan_${room})
   endforeach()
@@ -49,6 +66,9 @@ function(longspan_test name)
                                              LONGSPAN_BINARY_DIR="${CMAKE_BINARY_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  if(ARG_SECONDS)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_SECONDS})
+  endif()
   if(ARG_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
   endif()

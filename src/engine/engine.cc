@@ -120,9 +120,12 @@ Response Engine::submit(GenerateRequest request, std::function<void()> on_change
   {
     const std::lock_guard lock(inbox_->mutex);
     if (!inbox_->status.healthy) fail(ErrorKind::kEnvironment, "the engine has stopped after an error");
-    if (static_cast<int64_t>(inbox_->requests.size()) + inbox_->status.schedule.num_waiting >=
-        options_.max_waiting)
-      fail(ErrorKind::kExhausted, "the request queue is full: {} requests wait", options_.max_waiting);
+    // Who runs counts too: a burst at an idle server is taken whole, whether or not a step has begun.
+    const schedule::SchedulerStats& schedule = inbox_->status.schedule;
+    const int64_t num_live =
+        std::ssize(inbox_->requests) + schedule.num_waiting + schedule.num_swapped + schedule.num_running;
+    if (num_live >= options_.max_num_seqs + options_.max_waiting)
+      fail(ErrorKind::kExhausted, "the request queue is full: {} requests run or wait", num_live);
     inbox_->requests.emplace_back(id, std::move(live));
   }
   inbox_->wake.notify_one();

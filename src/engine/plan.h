@@ -37,7 +37,7 @@ struct EngineOptions {
   int32_t max_num_seqs = 16;   // sequences in one step
   int64_t max_num_batched_tokens = 4096;  // tokens in one step
   double max_decode_stall_ms = 0;         // 0: no limit
-  int64_t max_waiting = 256;              // requests that may queue
+  int64_t max_waiting = 256;              // requests that may queue beyond max_num_seqs
   int64_t tensor_parallel = 1;            // ranks; planning knows more than one, this build runs one
   bool dequant_prefill = true;            // on a device, prompt rows have quantised weights unpacked once
   size_t dequant_workspace_bytes = 0;     // for that, at most; 0: as the largest layer needs

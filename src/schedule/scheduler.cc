@@ -47,8 +47,8 @@ Admission Scheduler::add(Request request) {
   if (request.max_new_tokens > options_.max_model_len - num_prompt) return Admission::kTooLong;
   if (!memory_.can_ever_fit(plan_.pages_for(num_prompt + request.max_new_tokens), 1))
     return Admission::kNeverFits;
-  if (std::ssize(waiting_) >= options_.max_waiting) return Admission::kQueueFull;
   if (sequences_.contains(request.id)) return Admission::kDuplicate;
+  if (std::ssize(sequences_) >= options_.max_num_seqs + options_.max_waiting) return Admission::kQueueFull;
 
   auto seq = std::make_unique<Sequence>();
   seq->id = request.id;

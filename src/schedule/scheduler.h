@@ -30,7 +30,7 @@ struct SchedulerOptions {
   int32_t max_num_seqs = 128;             // rows; at most max_num_batched_tokens
   int64_t max_num_batched_tokens = 4096;  // tokens of a step; at least kGrid
   int64_t max_model_len = 32768;          // prompt and answer of a sequence
-  int64_t max_waiting = 1024;             // requests not running yet
+  int64_t max_waiting = 1024;             // requests beyond max_num_seqs
   bool reuse_decoded = false;             // keep what decode computed for the next turn: faster, not exact
   int64_t min_checkpoint_tokens = 512;    // state checkpoints lie at least this far apart
 };
@@ -40,7 +40,7 @@ enum class Admission : uint8_t {
   kEmpty,      // no prompt token, or no token asked for
   kTooLong,    // prompt and answer exceed max_model_len
   kNeverFits,  // more pages than the cache has
-  kQueueFull,  // max_waiting
+  kQueueFull,  // max_num_seqs + max_waiting requests are live
   kDuplicate,  // the id is live
 };
 

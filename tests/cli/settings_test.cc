@@ -15,8 +15,8 @@ namespace {
 using testing::longspan;
 using testing::Outcome;
 
-const std::string kConfigs = LONGSPAN_SOURCE_DIR "/tests/fixtures/config/";
-const std::string kTiny = " --model " LONGSPAN_SOURCE_DIR "/models/longspan-tiny ";
+const std::string kSampleConfigs = LONGSPAN_SOURCE_DIR "/tests/fixtures/config/";
+const std::string kTinyModel = " --model " LONGSPAN_SOURCE_DIR "/models/longspan-tiny ";
 
 bool has_line(const Outcome& outcome, const std::string& line) {
   return ("\n" + outcome.out).find("\n" + line + "\n") != std::string::npos;
@@ -38,14 +38,14 @@ class File {
 };
 
 TEST(Settings, TheFilesOfTheFieldReportsLoadForServe) {
-  const Outcome page = print_config("--config " + kConfigs + "page832.toml" + kTiny);
+  const Outcome page = print_config("--config " + kSampleConfigs + "page832.toml" + kTinyModel);
   EXPECT_EQ(page.exit_code, 0) << page.out;
   EXPECT_TRUE(has_line(page, "cache.target_page_tokens = 832  # page832.toml")) << page.out;
   EXPECT_TRUE(
       has_line(page, "model.model_path = \"" LONGSPAN_SOURCE_DIR "/models/longspan-tiny\"  # --model"))
       << page.out;
   EXPECT_TRUE(has_line(page, "server.port = 8000  # default")) << page.out;
-  const Outcome z100 = print_config("--config " + kConfigs + "z100-w4a16.toml" + kTiny);
+  const Outcome z100 = print_config("--config " + kSampleConfigs + "z100-w4a16.toml" + kTinyModel);
   EXPECT_EQ(z100.exit_code, 0) << z100.out;
   EXPECT_TRUE(has_line(z100, "engine.rpc_timeout_seconds = 1800  # z100-w4a16.toml")) << z100.out;
   EXPECT_TRUE(has_line(z100, "server.api_key = \"***\"  # z100-w4a16.toml")) << z100.out;
@@ -66,12 +66,12 @@ TEST(Settings, WhatThisBuildCannotDoIsRefusedByName) {
   };
   for (const auto& each : cases) {
     const Outcome outcome =
-        longspan("serve" + kTiny + "--target-page-tokens 0 --config " + kConfigs + each.arguments);
+        longspan("serve" + kTinyModel + "--target-page-tokens 0 --config " + kSampleConfigs + each.arguments);
     EXPECT_EQ(outcome.exit_code, 2) << each.arguments << "\n" << outcome.out;
     EXPECT_NE(outcome.out.find(each.reason), std::string::npos) << each.reason << " in\n" << outcome.out;
     EXPECT_EQ(outcome.out.find("listening"), std::string::npos) << outcome.out;
   }
-  const Outcome quantised = longspan("serve" + kTiny + "--quantization awq");
+  const Outcome quantised = longspan("serve" + kTinyModel + "--quantization awq");
   EXPECT_EQ(quantised.exit_code, 2) << quantised.out;
   EXPECT_NE(quantised.out.find("model.quantization expects awq weights: the model says none"),
             std::string::npos)
@@ -112,7 +112,7 @@ TEST(Settings, FlagBeatsEnvironmentBeatsFile) {
 TEST(Settings, AnUnknownKeyNamesTheNearest) {
   const File file("[cache]\nalignement_tokens = 64\n");
   for (const char* command : {"serve", "run --prompt x", "score --prompt-file x", "plan"}) {
-    const Outcome outcome = longspan(command + kTiny + file.flag());
+    const Outcome outcome = longspan(command + kTinyModel + file.flag());
     EXPECT_EQ(outcome.exit_code, 2) << command;
     EXPECT_NE(outcome.out.find("did you mean cache.alignment_tokens?"), std::string::npos) << outcome.out;
   }
@@ -131,7 +131,7 @@ TEST(Settings, RunTakesAFileAndSaysWhatIsNotDefault) {
 
 TEST(Settings, ThoughtsAreTakenOutOfTheAnswer) {
   const Outcome outcome =
-      longspan("run --json --thinking --prompt 'What is 3 + 4?' --max-model-len 2048" + kTiny);
+      longspan("run --json --thinking --prompt 'What is 3 + 4?' --max-model-len 2048" + kTinyModel);
   const nlohmann::json json =
       nlohmann::json::parse(outcome.out.substr(outcome.out.find('{')), nullptr, false);
   ASSERT_TRUE(json.is_object()) << outcome.out;

@@ -28,7 +28,8 @@ engine::Response submit(engine::Engine& engine, int32_t first_token, const Sampl
   return engine.submit(
       {.prompt = {first_token, 7, 11}, .max_new_tokens = kAnswer, .sampling = sampling, .ignore_eos = true});
 }
-std::vector<int32_t> answer(engine::Engine& engine, int32_t first_token, const SamplingParams& sampling) {
+std::vector<int32_t> sampled_answer(engine::Engine& engine, int32_t first_token,
+                                    const SamplingParams& sampling) {
   engine::Response response = submit(engine, first_token, sampling);
   return testing::collect(response).ids;
 }
@@ -46,7 +47,8 @@ TEST(DeviceSampler, AnswersAreTheHosts) {
   for (int index = 0; index < (on_emulator ? 2 : 1); ++index) {  // its two have waves of 32 and 64
     engine::Engine device(options_for(engine::DeviceKind::kDevice, index));
     for (const SamplingParams& sampling : kSampled)
-      EXPECT_EQ(answer(device, 9, sampling), answer(host, 9, sampling)) << "seed " << *sampling.seed;
+      EXPECT_EQ(sampled_answer(device, 9, sampling), sampled_answer(host, 9, sampling))
+          << "seed " << *sampling.seed;
     EXPECT_EQ(device.status().sampling.num_on_device, std::ssize(kSampled) * (kAnswer - 1));
   }
   EXPECT_GT(host.status().sampling.on_host[static_cast<size_t>(HostSampling::kNoDevice)], 0);
@@ -54,17 +56,17 @@ TEST(DeviceSampler, AnswersAreTheHosts) {
 
 TEST(DeviceSampler, AnswersDoNotDependOnWhoElseRuns) {
   engine::Engine device(options_for(engine::DeviceKind::kDevice));
-  const std::vector<int32_t> alone = answer(device, 9, kSampled[1]);
+  const std::vector<int32_t> alone = sampled_answer(device, 9, kSampled[1]);
   engine::Response with_greedy = submit(device, 50, {});
   engine::Response with_sampled = submit(device, 51, kSampled[2]);
-  EXPECT_EQ(answer(device, 9, kSampled[1]), alone);
+  EXPECT_EQ(sampled_answer(device, 9, kSampled[1]), alone);
   testing::collect(with_greedy);
   testing::collect(with_sampled);
 }
 
 TEST(DeviceSampler, ASteadySampledStepCopiesNothingToTheDevice) {
   engine::Engine device(options_for(engine::DeviceKind::kDevice));
-  answer(device, 9, kSampled[1]);
+  sampled_answer(device, 9, kSampled[1]);
   const engine::EngineStatus status = device.status();
   EXPECT_EQ(status.sampling.num_on_device, kAnswer - 1);
   EXPECT_EQ(status.sampling.num_row_uploads, 1);
@@ -84,10 +86,10 @@ TEST(DeviceSampler, WhatTheHostDoesHasItsReason) {
       {HostSampling::kPenalties, {.temperature = 1, .repetition_penalty = 1.2, .seed = 5}},
   };
   for (const auto& [why, sampling] : cases) {
-    EXPECT_EQ(answer(device, 9, sampling), answer(host, 9, sampling));
+    EXPECT_EQ(sampled_answer(device, 9, sampling), sampled_answer(host, 9, sampling));
     EXPECT_EQ(count(why), kAnswer - 1) << engine::host_sampling(static_cast<size_t>(why));
   }
-  answer(device, 9, {.temperature = 1, .seed = 5, .min_tokens = 4});
+  sampled_answer(device, 9, {.temperature = 1, .seed = 5, .min_tokens = 4});
   EXPECT_EQ(count(HostSampling::kMinTokens), 3);  // the first token is the prompt's step
   EXPECT_EQ(count(HostSampling::kPrefill), 4);
   EXPECT_EQ(device.status().mirror.uploads[static_cast<size_t>(engine::UploadReason::kTokenOnHost)],

@@ -99,6 +99,17 @@ TEST(Engine, NoMoreIsPinnedThanThereIsRoomFor) {
             ErrorKind::kInvalid);
 }
 
+// One may run and one may wait: both are taken before the first step, a third is not.
+TEST(Engine, ABurstAtAnIdleEngineIsTakenWhole) {
+  engine::EngineOptions options = tiny();
+  options.max_num_seqs = 1;
+  options.max_waiting = 1;
+  engine::Engine engine(options);
+  const engine::Response first = engine.submit({.prompt = prompt(4000), .max_new_tokens = 90});
+  const engine::Response second = engine.submit({.prompt = prompt(4000), .max_new_tokens = 90});
+  EXPECT_EQ(refusal_of(engine, {.prompt = {1}, .max_new_tokens = 1}), ErrorKind::kExhausted);
+}
+
 // Who was taken out of the inbox and waits in the scheduler still counts.
 TEST(Engine, TheQueueLimitHoldsWhileAStepRuns) {
   engine::EngineOptions options = tiny();

@@ -8,7 +8,7 @@
 namespace longspan {
 namespace {
 
-engine::EngineOptions tiny() { return {.model = testing::model_dir("tiny")}; }
+engine::EngineOptions whole_context() { return {.model = testing::model_dir("tiny")}; }
 
 TEST(EnginePlan, NumbersThatCannotWorkAreRefusedByName) {
   struct Case {
@@ -32,7 +32,7 @@ TEST(EnginePlan, NumbersThatCannotWorkAreRefusedByName) {
   };
   for (const Case& each : cases)
     for (const engine::Purpose purpose : {engine::Purpose::kRun, engine::Purpose::kExplain}) {
-      engine::EngineOptions options = tiny();
+      engine::EngineOptions options = whole_context();
       each.spoil(options);
       try {
         engine::make_plan(options, purpose);
@@ -49,7 +49,7 @@ TEST(EnginePlan, NumbersThatCannotWorkAreRefusedByName) {
 TEST(EnginePlan, TheShortenedContextFits) {
   for (const cache::Layout layout : {cache::Layout::kUnified, cache::Layout::kSplit})
     for (const size_t mebibytes : {6, 14, 33}) {
-      engine::EngineOptions options = tiny();
+      engine::EngineOptions options = whole_context();
       options.max_num_seqs = 1;
       options.pages.layout = layout;
       options.cache_bytes = mebibytes << 20;
@@ -61,7 +61,7 @@ TEST(EnginePlan, TheShortenedContextFits) {
 }
 
 TEST(EnginePlan, AContextThatWasAskedForIsNotShortened) {
-  engine::EngineOptions options = tiny();
+  engine::EngineOptions options = whole_context();
   options.max_model_len = 32768;
   options.cache_bytes = size_t{6} << 20;
   EXPECT_THROW(engine::make_plan(options, engine::Purpose::kRun), Error);
@@ -69,7 +69,7 @@ TEST(EnginePlan, AContextThatWasAskedForIsNotShortened) {
 
 // Nobody is preempted where the cache holds everybody.
 TEST(EnginePlan, ASmallCacheIsGivenHostMemoryToSwapTo) {
-  engine::EngineOptions options = tiny();
+  engine::EngineOptions options = whole_context();
   options.max_model_len = 4096;
   EXPECT_EQ(engine::make_plan(options, engine::Purpose::kExplain).swap.num_pages, 0);
   options.cache_bytes = size_t{40} << 20;
@@ -81,7 +81,7 @@ TEST(EnginePlan, ASmallCacheIsGivenHostMemoryToSwapTo) {
 }
 
 TEST(EnginePlan, TheCacheTakesWhatTheBudgetLeaves) {
-  engine::EngineOptions options = tiny();
+  engine::EngineOptions options = whole_context();
   options.memory_bytes = size_t{160} << 20;
   const engine::EngineInfo info = engine::make_plan(options, engine::Purpose::kRun);
   const size_t total = info.weight_bytes + info.workspace_bytes + info.cache_bytes;
@@ -93,7 +93,7 @@ TEST(EnginePlan, TheCacheTakesWhatTheBudgetLeaves) {
 }
 
 TEST(EnginePlan, StopTokensLieWithinTheVocabulary) {
-  engine::EngineOptions options = tiny();
+  engine::EngineOptions options = whole_context();
   const std::vector<int32_t> own = engine::make_plan(options, engine::Purpose::kExplain).eos_ids;
   options.tokenizer_eos_ids = {248044, -7};
   EXPECT_EQ(engine::make_plan(options, engine::Purpose::kExplain).eos_ids, own);

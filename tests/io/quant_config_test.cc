@@ -7,7 +7,7 @@
 namespace longspan::io {
 namespace {
 
-QuantConfig parsed(std::string_view text) {
+QuantConfig quant_config_of(std::string_view text) {
   const Json json = parse_json(text, "q.json");
   return read_quant_config(JsonObject(json, "q.json"));
 }
@@ -57,7 +57,7 @@ TEST(QuantConfig, ReadsTheFixtures) {
 }
 
 TEST(QuantConfig, GptqExclusionsAreTheMinusPatterns) {
-  const QuantConfig config = parsed(
+  const QuantConfig config = quant_config_of(
       R"({"quant_method":"gptq","bits":4,"group_size":-1,"desc_act":true,"checkpoint_format":"gptq_v2",
           "dynamic":{"-:.*attn.*":{},"+:.*mlp.*":{"bits":8}}})");
   EXPECT_EQ(config.format, "gptq_v2");
@@ -67,7 +67,7 @@ TEST(QuantConfig, GptqExclusionsAreTheMinusPatterns) {
 }
 
 TEST(QuantConfig, AutoRoundExclusionsAreTheModulesOfSixteenBits) {
-  const QuantConfig config = parsed(
+  const QuantConfig config = quant_config_of(
       R"({"quant_method":"auto-round","packing_format":"auto_round:auto_gptq","bits":4,"group_size":128,"sym":true,
           "extra_config":{"a.in_proj_a":{"bits":16,"data_type":"fp"},"a.q_proj":{"bits":8}}})");
   EXPECT_EQ(config.method, QuantMethod::kAutoRound);
@@ -76,18 +76,20 @@ TEST(QuantConfig, AutoRoundExclusionsAreTheModulesOfSixteenBits) {
 }
 
 TEST(QuantConfig, OlderSideFilesHaveNoMethod) {
-  EXPECT_EQ(parsed(R"({"bits":4,"group_size":128,"desc_act":false,"sym":true})").method, QuantMethod::kGptq);
-  const QuantConfig awq = parsed(R"({"zero_point":true,"q_group_size":64,"w_bit":4,"version":"GEMM"})");
+  EXPECT_EQ(quant_config_of(R"({"bits":4,"group_size":128,"desc_act":false,"sym":true})").method,
+            QuantMethod::kGptq);
+  const QuantConfig awq =
+      quant_config_of(R"({"zero_point":true,"q_group_size":64,"w_bit":4,"version":"GEMM"})");
   EXPECT_EQ(awq.method, QuantMethod::kAwq);
   EXPECT_EQ(awq.format, "gemm");
   EXPECT_EQ(awq.bits, 4);
   EXPECT_EQ(awq.group_size, 64);
-  EXPECT_TRUE(
-      contains(error_of(ErrorKind::kInvalid, [] { parsed("{}"); }), "q.json: quant_method: got nothing"));
+  EXPECT_TRUE(contains(error_of(ErrorKind::kInvalid, [] { quant_config_of("{}"); }),
+                       "q.json: quant_method: got nothing"));
 }
 
 TEST(QuantConfig, UnknownMethodsKeepTheirName) {
-  const QuantConfig config = parsed(R"({"quant_method":"BitsAndBytes"})");
+  const QuantConfig config = quant_config_of(R"({"quant_method":"BitsAndBytes"})");
   EXPECT_EQ(config.method, QuantMethod::kOther);
   EXPECT_EQ(config.method_name, "bitsandbytes");
   EXPECT_TRUE(config.quantised());
@@ -104,7 +106,7 @@ TEST(QuantConfig, WrongTypesAreRefused) {
         R"({"quant_method":"compressed-tensors","config_groups":{"g":1}})",
         R"({"quant_method":"gptq","dynamic":[]})",
         R"({"quant_method":"auto-round","extra_config":{"a":16}})"})
-    error_of(ErrorKind::kInvalid, [&] { parsed(text); });
+    error_of(ErrorKind::kInvalid, [&] { quant_config_of(text); });
 }
 
 class QuantConfigPlaces : public testing::Test {

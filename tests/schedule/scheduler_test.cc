@@ -53,7 +53,7 @@ void expect_solo_answer(SimulatedEngine& engine, SeqId id, const Tokens& prompt,
 // ---- Admission.
 
 TEST(Scheduler, RefusesWhatCanNeverRun) {
-  SimulatedEngine engine({}, {.num_pages = 8}, {.max_num_seqs = 2, .max_model_len = 1000, .max_waiting = 1});
+  SimulatedEngine engine({}, {.num_pages = 8}, {.max_num_seqs = 1, .max_model_len = 1000, .max_waiting = 1});
   Scheduler& scheduler = engine.scheduler();
   EXPECT_EQ(scheduler.add(request(1, {}, 5)), Admission::kEmpty);
   EXPECT_EQ(scheduler.add(request(1, {1}, 0)), Admission::kEmpty);
@@ -61,7 +61,8 @@ TEST(Scheduler, RefusesWhatCanNeverRun) {
   EXPECT_EQ(scheduler.add(request(1, prompt_of(900), INT64_MAX)), Admission::kTooLong);
   EXPECT_EQ(scheduler.add(request(1, prompt_of(400), 10)), Admission::kNeverFits);  // 7 pages and 2 of state
   EXPECT_EQ(scheduler.add(request(1, prompt_of(300), 84)), Admission::kAccepted);
-  EXPECT_EQ(scheduler.add(request(2, prompt_of(10), 1)), Admission::kQueueFull);
+  EXPECT_EQ(scheduler.add(request(2, prompt_of(10), 1)), Admission::kAccepted);
+  EXPECT_EQ(scheduler.add(request(3, prompt_of(10), 1)), Admission::kQueueFull);
   engine.begin_step();
   engine.finish_step();
   EXPECT_EQ(scheduler.add(request(1, prompt_of(10), 1)), Admission::kDuplicate);

@@ -10,15 +10,7 @@
 namespace longspan::testing {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kText = "/v1/completions";
-
-Reply post(const char* path, const Json& body) { return Client(Running::shared().port()).post(path, body); }
-
-Json with(Json body, const Json& more) {
-  body.update(more);
-  return body;
-}
 
 // A streamed chat answer put together again; checks the grammar of its chunks on the way.
 struct Streamed {

@@ -8,8 +8,6 @@
 namespace longspan::testing {
 namespace {
 
-Reply post(const char* path, const Json& body) { return Client(Running::shared().port()).post(path, body); }
-
 // Events by name, in order.
 std::vector<std::pair<std::string, Json>> named_events(const Reply& reply) {
   EXPECT_EQ(reply.status, 200) << reply.body;
@@ -30,7 +28,7 @@ std::vector<std::string> names_without(const std::vector<std::pair<std::string, 
   return names;
 }
 
-const Json kParameters =
+const Json kCity =
     Json::parse(R"({"type":"object","properties":{"city":{"type":"string"}},"required":["city"]})");
 
 TEST(Anthropic, a_request_becomes_a_chat_request) {
@@ -101,7 +99,7 @@ TEST(Anthropic, a_call_is_a_block_with_all_of_its_input) {
                {"temperature", 0},
                {"messages", {{{"role", "user"}, {"content", "What is the weather in Kyoto?"}}}},
                {"tools", {{{"name", "get_weather"}, {"description", "Get the weather of a city."}}}}};
-  body["tools"][0]["input_schema"] = kParameters;
+  body["tools"][0]["input_schema"] = kCity;
   const Json whole = post("/v1/messages", body).json();
   EXPECT_EQ(whole["stop_reason"], "tool_use");
   EXPECT_EQ(whole["content"][0]["input"], Json({{"city", "Kyoto"}}));

@@ -12,8 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 int port() { return Running::shared().port(); }
 
 // An answer that runs until somebody ends it.

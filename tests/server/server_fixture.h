@@ -78,4 +78,15 @@ inline Json user_says(const std::string& text) {
   return {{"messages", {{{"role", "user"}, {"content", text}}}}, {"temperature", 0}, {"max_tokens", 24}};
 }
 
+inline constexpr const char* kChat = "/v1/chat/completions";
+
+inline Reply post(const char* path, const Json& body) {
+  return Client(Running::shared().port()).post(path, body);
+}
+
+inline Json with(Json body, const Json& more) {
+  body.update(more);
+  return body;
+}
+
 }  // namespace longspan::testing

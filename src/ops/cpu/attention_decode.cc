@@ -134,26 +134,12 @@ HWY_NOINLINE void attend_segment(const Segment<T, E>& segment) {
     attend_block<kHeads>(segment, begin, std::min(begin + kBlockKeys, segment.end));
 }
 
-template <class T, class E>
+// num_heads is 1 .. kHeads.
+template <int kHeads, class T, class E>
 void attend_heads(const Segment<T, E>& segment) {
-  switch (segment.num_heads) {
-    case 1:
-      return attend_segment<1>(segment);
-    case 2:
-      return attend_segment<2>(segment);
-    case 3:
-      return attend_segment<3>(segment);
-    case 4:
-      return attend_segment<4>(segment);
-    case 5:
-      return attend_segment<5>(segment);
-    case 6:
-      return attend_segment<6>(segment);
-    case 7:
-      return attend_segment<7>(segment);
-    default:
-      return attend_segment<8>(segment);
-  }
+  if constexpr (kHeads > 1)
+    if (segment.num_heads < kHeads) return attend_heads<kHeads - 1>(segment);
+  attend_segment<kHeads>(segment);
 }
 
 template <class T>
@@ -174,10 +160,14 @@ void merge(const MergeRow<T>& row) {
   finish_row(row.sum, total.sum, row.gate, row.head_dim, row.out);
 }
 
-void attend_heads_f32(const Segment<float>& segment) { attend_heads(segment); }
-void attend_heads_bf16(const Segment<bf16>& segment) { attend_heads(segment); }
-void attend_heads_f32_e4m3(const Segment<float, f8e4m3>& segment) { attend_heads(segment); }
-void attend_heads_bf16_e4m3(const Segment<bf16, f8e4m3>& segment) { attend_heads(segment); }
+void attend_heads_f32(const Segment<float>& segment) { attend_heads<kMaxPassHeads<float>>(segment); }
+void attend_heads_bf16(const Segment<bf16>& segment) { attend_heads<kMaxPassHeads<bf16>>(segment); }
+void attend_heads_f32_e4m3(const Segment<float, f8e4m3>& segment) {
+  attend_heads<kMaxPassHeads<float>>(segment);
+}
+void attend_heads_bf16_e4m3(const Segment<bf16, f8e4m3>& segment) {
+  attend_heads<kMaxPassHeads<bf16>>(segment);
+}
 void merge_f32(const MergeRow<float>& row) { merge(row); }
 void merge_bf16(const MergeRow<bf16>& row) { merge(row); }
 
@@ -206,7 +196,6 @@ void attend_heads(const Segment<bf16, f8e4m3>& segment) {
 void merge(const MergeRow<float>& row) { HWY_DYNAMIC_DISPATCH(merge_f32)(row); }
 void merge(const MergeRow<bf16>& row) { HWY_DYNAMIC_DISPATCH(merge_bf16)(row); }
 
-constexpr Index kMaxPassHeads = 8;  // query heads of one pass over K and V
 constexpr Index kMinSegment = 512;  // keys
 constexpr Index kMaxSegments = 32;  // a sequence: bounds the partial sums, whatever the context length
 constexpr Index kMaxBatch = 8;      // sequences in flight: more of them go in turns
@@ -230,12 +219,12 @@ class DecodeBatch {
         args_(args),
         num_q_heads_(args.q.dim(1)),
         group_(num_q_heads_ / args.kv.num_kv_heads),
-        passes_((group_ + kMaxPassHeads - 1) / kMaxPassHeads),
+        passes_((group_ + kMaxPassHeads<T> - 1) / kMaxPassHeads<T>),
         pass_heads_((group_ + passes_ - 1) / passes_),
         stride_(round_up(args.kv.head_dim, 16)) {
     // A thread's own rows first; partial sums and states behind those of thread 0.
     const Index rows = kMaxBatch * kMaxSegments * num_q_heads_;
-    const Index own_bytes = kMaxPassHeads * stride_ * static_cast<Index>(sizeof(float));
+    const Index own_bytes = kMaxPassHeads<T> * stride_ * static_cast<Index>(sizeof(float));
     const Index partial_bytes = rows * stride_ * static_cast<Index>(sizeof(float));
     const Index state_bytes = rows * static_cast<Index>(sizeof(SoftmaxState));
     context.scratch.reserve(static_cast<size_t>(own_bytes + partial_bytes + state_bytes));

@@ -7,6 +7,11 @@
 
 namespace longspan::ops::cpu {
 
+// Query heads of one pass over K and V. Four for float, which is there to be exact: what they take to compile
+// counts.
+template <class T>
+inline constexpr int kMaxPassHeads = std::is_same_v<T, float> ? 4 : 8;
+
 // E: the element of the cache, T or f8e4m3.
 template <class T, class E = T>
 struct Segment {

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/unroll.h"
 #include "ops/cpu/tile_gemm.h"
 
 namespace longspan::ops::cpu {

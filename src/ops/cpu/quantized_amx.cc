@@ -44,7 +44,7 @@ template <int kFrom>
 
 // [32, 16] codes, four rows of words, to a B tile of pairs.
 [[gnu::target("avx512f"), gnu::always_inline]] inline void unpack_step(const uint32_t* words, __m512i* tile) {
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int octet = 0; octet < 4; ++octet) {
     const __m512i eight = _mm512_loadu_si512(words + octet * kTile);
     tile[4 * octet + 0] = sixteen_plus_codes<0>(eight);

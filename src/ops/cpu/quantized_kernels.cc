@@ -99,7 +99,7 @@ HWY_INLINE void store_pair(Vec even, Vec odd, Index k, Index col, float* panel) 
 template <class Codes, class T>
 HWY_INLINE void unpack_word(const CodePanel& codes, Words word, Index k, Index count, Index col,
                             const Group* group, T* panel) {
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int i = 0; i < static_cast<int>(Codes::kPerWord); i += 2) {
     if (i >= count) return;
     const auto group_at = [&](Index kk) HWY_ATTR {
@@ -181,7 +181,7 @@ template <int kPair, int kRows>
 HWY_INLINE void add_pair(Words word, const float* values, Index ld, Vec (&sums)[kRows][4]) {
   const Vec even = sixteen_plus_code<4 * kPair>(word);
   const Vec odd = sixteen_plus_code<16 + 4 * kPair>(word);
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
     sums[r][kPair] = hn::MulAdd(set(values[r * ld + 2 * kPair]), even, sums[r][kPair]);
     sums[r][kPair] = hn::MulAdd(set(values[r * ld + 2 * kPair + 1]), odd, sums[r][kPair]);
@@ -196,11 +196,11 @@ void multiply_rows(const CodePanel& codes, const CodeRows& rows, Index first, In
   const DU du;
   const float* values = rows.values + first * rows.ld;
   Vec totals[kRows];
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int r = 0; r < kRows; ++r) totals[r] = hn::Zero(F32());
   for (Index g = 0; g < rows.num_groups; ++g) {
     Vec sums[kRows][4];
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = sums[r][2] = sums[r][3] = hn::Zero(F32());
     const Index end = std::min((g + 1) * codes.group_size, codes.k);
     for (Index k = g * codes.group_size; k < end; k += 8) {
@@ -212,14 +212,14 @@ void multiply_rows(const CodePanel& codes, const CodeRows& rows, Index first, In
     }
     const Group group = load_group(codes, g, col);
     const Vec offset = hn::Add(group.zero, set(16.0f));
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
       const Vec sum = hn::Add(hn::Add(sums[r][0], sums[r][1]), hn::Add(sums[r][2], sums[r][3]));
       const Vec of_codes = hn::NegMulAdd(offset, set(rows.sums[(first + r) * rows.num_groups + g]), sum);
       totals[r] = hn::MulAdd(group.scale, of_codes, totals[r]);
     }
   }
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int r = 0; r < kRows; ++r) store(totals[r], out + (first + r) * ld_out + col);
 }
 

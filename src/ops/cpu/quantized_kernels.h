@@ -2,6 +2,7 @@
 // turn a word into values (see kInt4 below).
 #pragma once
 
+#include "core/unroll.h"
 #include "ops/cpu/tile_gemm.h"
 #include "ops/ops.h"
 

@@ -36,12 +36,12 @@ template <int kRows, int kPanels, class PairOf>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512bf16"), gnu::always_inline]] inline void add_pair(
     const PairOf& pair_of, const bf16* b, Index panel_elems, __m512 (&sum)[kRows][kPanels]) {
   __m512bh columns[kPanels];
-#pragma GCC unroll 2
+  UNROLL(2)
   for (int p = 0; p < kPanels; ++p) columns[p] = (__m512bh)_mm512_loadu_si512(b + p * panel_elems);
-#pragma GCC unroll 8
+  UNROLL(8)
   for (int r = 0; r < kRows; ++r) {
     const __m512bh pair = (__m512bh)_mm512_set1_epi32(pair_of(r));
-#pragma GCC unroll 2
+    UNROLL(2)
     for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_dpbf16_ps(sum[r][p], pair, columns[p]);
   }
 }
@@ -53,12 +53,11 @@ template <int kRows, int kPanels>
     mask[p] = static_cast<__mmask16>((1u << std::min<Index>(16, args.cols - p * kPanelCols)) - 1);
 
   __m512 sum[kRows][kPanels];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p)
-      sum[r][p] = args.accumulate ? _mm512_maskz_loadu_ps(mask[p], args.c + r * args.ldc + p * kPanelCols)
-                                  : _mm512_setzero_ps();
+  UNROLL(8)
+  for (int r = 0; r < kRows; ++r) UNROLL(2)
+  for (int p = 0; p < kPanels; ++p)
+    sum[r][p] = args.accumulate ? _mm512_maskz_loadu_ps(mask[p], args.c + r * args.ldc + p * kPanelCols)
+                                : _mm512_setzero_ps();
 
   const bf16* b = args.b;
   const bf16* a = args.a;
@@ -66,11 +65,10 @@ template <int kRows, int kPanels>
     add_pair<kRows, kPanels>([&](int r) { return load_pair(a + r * args.lda); }, b, args.panel_elems, sum);
   if (args.k % 2 != 0)
     add_pair<kRows, kPanels>([&](int r) { return int{a[r * args.lda].bits}; }, b, args.panel_elems, sum);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p)
-      _mm512_mask_storeu_ps(args.c + r * args.ldc + p * kPanelCols, mask[p], sum[r][p]);
+  UNROLL(8)
+  for (int r = 0; r < kRows; ++r) UNROLL(2)
+  for (int p = 0; p < kPanels; ++p)
+    _mm512_mask_storeu_ps(args.c + r * args.ldc + p * kPanelCols, mask[p], sum[r][p]);
 }
 
 template <int kRows>

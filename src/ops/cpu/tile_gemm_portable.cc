@@ -44,13 +44,13 @@ HWY_INLINE void load_c(const float* c, Index cols, float* edge, V* sums) {
     std::copy_n(c, cols, edge);
     from = edge;
   }
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int v = 0; v < kPanelVecs; ++v) sums[v] = hn::LoadU(D(), from + v * kLanes);
 }
 
 HWY_INLINE void store_c(const V* sums, Index cols, float* edge, float* c) {
   float* to = cols < kPanelCols ? edge : c;
-#pragma GCC unroll 4
+  UNROLL(4)
   for (int v = 0; v < kPanelVecs; ++v) hn::StoreU(sums[v], D(), to + v * kLanes);
   if (cols < kPanelCols) std::copy_n(edge, cols, c);
 }
@@ -58,10 +58,10 @@ HWY_INLINE void store_c(const V* sums, Index cols, float* edge, float* c) {
 // One k of float panels, or a pair of k of bf16 panels (a_odd is the second column of A).
 template <int kRows, int kVecs>
 HWY_INLINE void multiply_add(const Operands& args, Index kk, const V* b, V (&sums)[kRows][kVecs]) {
-#pragma GCC unroll 8
+  UNROLL(8)
   for (int r = 0; r < kRows; ++r) {
     const V a = hn::Set(D(), args.a[r * args.lda + kk]);
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(a, b[v], sums[r][v]);
   }
 }
@@ -70,7 +70,7 @@ template <int kRows, int kVecs>
 HWY_INLINE void sum_over_k(const Operands& args, const float* panel, V (&sums)[kRows][kVecs]) {
   for (Index kk = 0; kk < args.k; ++kk) {
     V b[kVecs];
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int v = 0; v < kVecs; ++v)
       b[v] = hn::LoadU(D(),
                        panel + v / kPanelVecs * args.panel_elems + kk * kRowElems + v % kPanelVecs * kLanes);
@@ -84,7 +84,7 @@ HWY_INLINE void sum_over_k(const Operands& args, const bf16* panel, V (&sums)[kR
   const auto high_half = hn::Set(du, 0xffff0000u);
   for (Index kk = 0; kk < args.k; kk += 2) {
     V even[kVecs], odd[kVecs];
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int v = 0; v < kVecs; ++v) {
       const bf16* from =
           panel + v / kPanelVecs * args.panel_elems + kk * kPanelCols + v % kPanelVecs * 2 * kLanes;
@@ -103,25 +103,23 @@ void block(const Operands& args, const T* panel) {
   constexpr int kVecs = kPanels * kPanelVecs;
   V sums[kRows][kVecs];
   float edge[kPanelCols] = {};
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p) {
-      if (args.accumulate) {
-        load_c(args.c + r * args.ldc + p * kPanelCols, args.cols - p * kPanelCols, edge,
-               &sums[r][p * kPanelVecs]);
-      } else {
-#pragma GCC unroll 4
-        for (int v = 0; v < kPanelVecs; ++v) sums[r][p * kPanelVecs + v] = hn::Zero(D());
-      }
+  UNROLL(8)
+  for (int r = 0; r < kRows; ++r) UNROLL(2)
+  for (int p = 0; p < kPanels; ++p) {
+    if (args.accumulate) {
+      load_c(args.c + r * args.ldc + p * kPanelCols, args.cols - p * kPanelCols, edge,
+             &sums[r][p * kPanelVecs]);
+    } else {
+      UNROLL(4)
+      for (int v = 0; v < kPanelVecs; ++v) sums[r][p * kPanelVecs + v] = hn::Zero(D());
     }
+  }
   sum_over_k<kRows, kVecs>(args, panel, sums);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p)
-      store_c(&sums[r][p * kPanelVecs], args.cols - p * kPanelCols, edge,
-              args.c + r * args.ldc + p * kPanelCols);
+  UNROLL(8)
+  for (int r = 0; r < kRows; ++r) UNROLL(2)
+  for (int p = 0; p < kPanels; ++p)
+    store_c(&sums[r][p * kPanelVecs], args.cols - p * kPanelCols, edge,
+            args.c + r * args.ldc + p * kPanelCols);
 }
 
 template <int kRows, class T>
@@ -192,15 +190,14 @@ void pack(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
     bf16* panel = packed + j * depth;
     const Index cols = std::min(n - j, kPanelCols);
     Index kk = 0;
-    for (; cols == kPanelCols && kk + 2 <= k; kk += 2)
-#pragma GCC unroll 4
-      for (int v = 0; v < kPanelVecs; ++v) {
-        const uint16_t* from = rows + kk * ldb + j + v * kLanes;
-        const auto low = hn::PromoteTo(du, hn::LoadU(d16, from));
-        const auto high = hn::PromoteTo(du, hn::LoadU(d16, from + ldb));
-        hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du,
-                   reinterpret_cast<uint32_t*>(panel + kk * kPanelCols + v * 2 * kLanes));
-      }
+    for (; cols == kPanelCols && kk + 2 <= k; kk += 2) UNROLL(4)
+    for (int v = 0; v < kPanelVecs; ++v) {
+      const uint16_t* from = rows + kk * ldb + j + v * kLanes;
+      const auto low = hn::PromoteTo(du, hn::LoadU(d16, from));
+      const auto high = hn::PromoteTo(du, hn::LoadU(d16, from + ldb));
+      hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du,
+                 reinterpret_cast<uint32_t*>(panel + kk * kPanelCols + v * 2 * kLanes));
+    }
     std::memset(static_cast<void*>(panel + kk * kPanelCols), 0,
                 static_cast<size_t>((depth - kk) * kPanelCols * 2));
     for (; kk < k; ++kk)

@@ -8,25 +8,25 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-std::mt19937 rng(9);
+std::mt19937 draw_rng(9);
 
 // Random rows; every third element one of few values, so that there are ties, every tenth out of the
 // question.
 TestTensor random_logits(DType dtype, Index num_rows, Index n, bool misaligned) {
   TestTensor logits(dtype, {num_rows, n}, misaligned ? 3 : 0, misaligned);
   logits.fill([&] {
-    const float value = std::normal_distribution<float>(0, 4)(rng);
-    return rng() % 10 == 0 ? -kInf : rng() % 3 == 0 ? std::round(value) : value;
+    const float value = std::normal_distribution<float>(0, 4)(draw_rng);
+    return draw_rng() % 10 == 0 ? -kInf : draw_rng() % 3 == 0 ? std::round(value) : value;
   });
   return logits;
 }
 
 DrawRow random_row() {
-  return {.scale = static_cast<float>(std::exp2(kDistanceBits)) * (rng() % 2 == 0 ? 0.4f : 2.0f),
-          .top_k = rng() % 2 == 0 ? 1 + static_cast<uint32_t>(rng() % 40) : 0,
-          .max_distance = rng() % 3 == 0 ? uint32_t{2} << kDistanceBits : kFar,
-          .top_p = rng() % 2 == 0 ? uint64_t{rng()} << 32 : ~uint64_t{0},
-          .state = uint64_t{rng()} << 32 | rng()};
+  return {.scale = static_cast<float>(std::exp2(kDistanceBits)) * (draw_rng() % 2 == 0 ? 0.4f : 2.0f),
+          .top_k = draw_rng() % 2 == 0 ? 1 + static_cast<uint32_t>(draw_rng() % 40) : 0,
+          .max_distance = draw_rng() % 3 == 0 ? uint32_t{2} << kDistanceBits : kFar,
+          .top_p = draw_rng() % 2 == 0 ? uint64_t{draw_rng()} << 32 : ~uint64_t{0},
+          .state = uint64_t{draw_rng()} << 32 | draw_rng()};
 }
 
 TensorView view_of(std::vector<DrawRow>& rows) {

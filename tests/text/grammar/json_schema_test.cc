@@ -341,7 +341,7 @@ TEST(JsonSchema, RecursionEndsBeforeTheLimitOfDepth) {
   EXPECT_FALSE(matches(grammar, nested(Grammar::kMaxDepth + 2)));
 }
 
-const char* const kSchemas[] = {
+const char* const kSampledSchemas[] = {
     "true",
     R"({"type": "object"})",
     R"({"type": "string", "minLength": 2, "maxLength": 5})",
@@ -366,7 +366,7 @@ const char* const kSchemas[] = {
 
 TEST(JsonSchema, RandomTextsOfAGrammarAreValuesOfItsSchema) {
   Random random(1);
-  for (const char* source : kSchemas) {
+  for (const char* source : kSampledSchemas) {
     const Json schema = Json::parse(source);
     const Grammar grammar = json_schema_grammar(schema);
     const JsonValidator validator(schema);
@@ -385,7 +385,7 @@ TEST(JsonSchema, RandomTextsOfAGrammarAreValuesOfItsSchema) {
 TEST(JsonSchema, RandomMutantsThatFitAreValuesToo) {
   Random random(2);
   int num_rejected = 0;
-  for (const char* source : kSchemas) {
+  for (const char* source : kSampledSchemas) {
     const Json schema = Json::parse(source);
     const Grammar grammar = json_schema_grammar(schema);
     const JsonValidator validator(schema);
@@ -404,7 +404,7 @@ TEST(JsonSchema, RandomMutantsThatFitAreValuesToo) {
 // A value of the schema, written as a model writes it, fits: compact, with blanks, and indented.
 TEST(JsonSchema, RandomValuesFitInEachUsualSpelling) {
   Random random(3);
-  for (const char* source : kSchemas) {
+  for (const char* source : kSampledSchemas) {
     const Grammar grammar = json_schema_grammar(Json::parse(source));
     for (int i = 0; i < 100; ++i) {
       const std::string text = random_text(grammar, random, random() % 60);
