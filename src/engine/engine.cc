@@ -36,6 +36,12 @@ const char* refusal(schedule::Admission admission) {
   }
 }
 
+const char* non_finite_text(DType dtype) {
+  return dtype == DType::kF16 ? "the model produced logits that are not finite; float16 ends at 65504, "
+                                "bfloat16 (--dtype) does not"
+                              : "the model produced logits that are not finite";
+}
+
 int64_t ns_of(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
@@ -429,7 +435,7 @@ void Engine::accept(const schedule::PlannedSeq& seq, Live& live, SampledToken to
   if (!token.finite) {
     ++num_non_finite_;
     sampled_.push_back({seq.id, 0, true});
-    end(seq.id, FinishReason::kError, "the model produced logits that are not finite");
+    end(seq.id, FinishReason::kError, non_finite_text(info_.dtype));
     return;
   }
   const bool stop = std::binary_search(live.stop_ids.begin(), live.stop_ids.end(), token.token);

@@ -6,6 +6,7 @@
 #include "engine/host_memory.h"
 #include "io/quantized_linear.h"
 #include "io/weight_layout.h"
+#include "ops/device/arch.h"
 #include "ops/device/backend.h"
 #include "schedule/step_budget.h"
 
@@ -19,17 +20,15 @@ constexpr int64_t kMaxWaiting = 1 << 20;
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxDefaultSwapBytes = int64_t{4} << 30;
 
-// The dtype of the products, and why.
-std::pair<DType, std::string> choose_dtype(const EngineOptions& options, const io::ModelConfig& config) {
-  if (options.dtype) {
-    if (*options.dtype != DType::kF32 && *options.dtype != DType::kBF16)
-      fail(ErrorKind::kUnsupported, "dtype {}: the cpu device computes in bfloat16 or float32",
-           dtype_name(*options.dtype));
-    return {*options.dtype, "asked for"};
-  }
-  if (config.dtype == DType::kF16)
-    return {DType::kBF16, "the checkpoint is float16, which the cpu device does not compute in"};
-  return {config.dtype, "of the checkpoint"};
+// On a card every dtype of activations is computed in, but not every one fast.
+DTypeChoice choose_device_dtype(std::optional<DType> asked, DType checkpoint, std::string_view arch) {
+  if (asked && *asked != DType::kF32 && *asked != DType::kBF16 && *asked != DType::kF16)
+    fail(ErrorKind::kUnsupported, "dtype {}: a device computes in bfloat16, float16 or float32",
+         dtype_name(*asked));
+  const std::string slow = ops::device::why_slow(asked.value_or(checkpoint), arch);
+  if (asked) return {*asked, slow.empty() ? "asked for" : "asked for, though " + slow};
+  if (slow.empty()) return {checkpoint, "of the checkpoint"};
+  return {checkpoint == DType::kBF16 ? DType::kF16 : DType::kBF16, slow};
 }
 
 // Slots kept for checkpoints of the prefix index in the split layout: as many as sequences run.
@@ -157,6 +156,18 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
 
 }  // namespace
 
+DTypeChoice choose_dtype(std::optional<DType> asked, DType checkpoint, DeviceKind device,
+                         std::string_view arch) {
+  if (device == DeviceKind::kDevice) return choose_device_dtype(asked, checkpoint, arch);
+  if (asked && *asked != DType::kF32 && *asked != DType::kBF16)
+    fail(ErrorKind::kUnsupported, "dtype {}: the cpu device computes in bfloat16 or float32",
+         dtype_name(*asked));
+  if (asked) return {*asked, "asked for"};
+  if (checkpoint == DType::kF16)
+    return {DType::kBF16, "the checkpoint is float16, which the cpu device does not compute in"};
+  return {checkpoint, "of the checkpoint"};
+}
+
 cache::CacheSpec cache_spec(const io::ModelConfig& config, DType dtype, DType kv_dtype,
                             int64_t tensor_parallel) {
   cache::CacheSpec spec{.num_kv_heads = config.num_kv_heads,
@@ -198,7 +209,11 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
   info.eos_ids = io::stop_token_ids(info.config, info.generation, options.tokenizer_eos_ids);
   // Some directories carry the ids of a larger vocabulary; no row of logits has a place for those.
   std::erase_if(info.eos_ids, [&](int32_t id) { return id < 0 || id >= info.config.vocab_size; });
-  std::tie(info.dtype, info.dtype_reason) = choose_dtype(options, info.config);
+  const bool on_device = options.device == DeviceKind::kDevice;
+  const std::string arch = on_device ? ops::device::arch_of(options.device_index) : "";
+  DTypeChoice choice = choose_dtype(options.dtype, info.config.dtype, options.device, arch);
+  info.dtype = choice.dtype;
+  info.dtype_reason = std::move(choice.reason);
   info.weight_bytes = weight_bytes(options, info) / static_cast<size_t>(options.tensor_parallel);
   info.workspace_bytes = model::Model::workspace_bytes(info.config, info.dtype, step_limits(options)) +
                          dequant_bytes(options, info);
@@ -213,7 +228,7 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
       cache::plan_pages(cache_spec(info.config, info.dtype, kv_dtype, options.tensor_parallel), pages);
   info.attention.page_tokens = info.page_plan.page_tokens;
   info.attention.own_vendor_kernel =
-      options.device == DeviceKind::kDevice &&
+      on_device &&
       ops::device::has_vendor_prefill(options.device_index, {.dtype = info.dtype,
                                                              .kv_dtype = kv_dtype,
                                                              .head_dim = info.config.head_dim,

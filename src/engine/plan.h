@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/page_plan.h"
@@ -32,7 +33,7 @@ struct EngineOptions {
   int num_threads = 0;   // 0: all this process may use
   std::vector<int32_t>
       tokenizer_eos_ids;       // the tokenizer's own, joined with config's and generation_config's
-  std::optional<DType> dtype;  // none: the checkpoint's, where the device has it
+  std::optional<DType> dtype;  // none: as choose_dtype() says
   int64_t max_model_len = 0;   // tokens; 0: what the model was made for, or less where memory says so
   int32_t max_num_seqs = 16;   // sequences in one step
   int64_t max_num_batched_tokens = 4096;  // tokens in one step
@@ -83,6 +84,15 @@ struct EngineInfo {
   size_t num_skipped_tensors = 0;  // vision, multi-token prediction
   double load_seconds = 0;
 };
+
+// The dtype of the products, and why. asked: none for the checkpoint's own, or what the device is fast at;
+// arch: of a card (ops::device::arch_of). Throws kUnsupported for what the device does not compute in.
+struct DTypeChoice {
+  DType dtype = DType::kBF16;
+  std::string reason;
+};
+DTypeChoice choose_dtype(std::optional<DType> asked, DType checkpoint, DeviceKind device,
+                         std::string_view arch);
 
 enum class Purpose : uint8_t { kRun, kExplain };  // kExplain: also what this build cannot run
 // Throws kInvalid, kUnsupported (kRun only) or kExhausted (not one sequence of max_model_len fits).

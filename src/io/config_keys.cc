@@ -29,7 +29,8 @@ constexpr ConfigKey kKeys[] = {
 
     {"model.name", kString, "", "", "A note for people: which model this file is for"},
     {"model.model_path", kString, "", "", "Model directory"},
-    {"model.dtype", kString, "auto", "", "auto (the checkpoint's), bfloat16, float16 or float32"},
+    {"model.dtype", kString, "auto", "",
+     "auto (the checkpoint's, or what the device is fast at), bfloat16, float16 (no cpu) or float32"},
     {"model.quantization", kString, "auto", "",
      "auto (as the tensors say), or the method the checkpoint must have"},
     {"model.random_weights", kString, "", "",

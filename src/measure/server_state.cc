@@ -15,8 +15,9 @@ using Json = nlohmann::ordered_json;
 // Members of /v1/longspan/status that grow.
 constexpr std::array<std::string_view, 4> kCounters = {"dispatch", "decode_inputs", "prefix_cache", "totals"};
 // Members that hold as long as the server runs.
-constexpr std::array<std::string_view, 9> kLasting = {
-    "model", "architecture", "device", "dtype", "max_model_len", "limits", "plan", "build", "config"};
+constexpr std::array<std::string_view, 10> kLasting = {"model",        "architecture",  "device", "dtype",
+                                                       "dtype_reason", "max_model_len", "limits", "plan",
+                                                       "build",        "config"};
 
 template <size_t n>
 bool is_one_of(const std::array<std::string_view, n>& names, const std::string& name) {

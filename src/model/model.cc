@@ -72,12 +72,19 @@ Model::Model(const io::ModelConfig& config, DType dtype, WeightSource& source, o
 
 namespace {
 
-// What forward() takes from the arena.
+// Of x, to which every block adds. Models trained in bfloat16 may let it grow beyond 65504, where float16
+// ends; what one block adds stays far below.
+DType residual_dtype(DType dtype) { return dtype == DType::kF16 ? DType::kF32 : dtype; }
+
+// What forward() takes from the arena: x, its norm, a block's output; then what a block takes, or the last
+// rows.
 size_t arena_bytes(const io::ModelConfig& config, DType dtype, Index max_tokens) {
-  const size_t rows = Arena::bytes_for(dtype, {max_tokens, config.hidden_size});
+  const Shape shape = {max_tokens, config.hidden_size};
+  const size_t rows = Arena::bytes_for(dtype, shape);
+  const size_t residual = Arena::bytes_for(residual_dtype(dtype), shape);
   const size_t angles = Arena::bytes_for(DType::kF32, {max_tokens, config.rotary_dim});
-  return 3 * rows + angles +
-         std::max(activation_bytes(config, max_tokens, dtype), 2 * rows);  // x, its norm, a block's output
+  return residual + 2 * rows + angles +
+         std::max(activation_bytes(config, max_tokens, dtype), residual + rows);
 }
 
 }  // namespace
@@ -102,7 +109,7 @@ void Model::reserve(const StepLimits& limits) {
 TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
   Arena::Scope scope(arena_);
   const Index num_tokens = in.num_tokens();
-  const TensorView x = arena_.take(dtype_, {num_tokens, config_.hidden_size});
+  const TensorView x = arena_.take(residual_dtype(dtype_), {num_tokens, config_.hidden_size});
   const TensorView normed = arena_.take(dtype_, {num_tokens, config_.hidden_size});
   const TensorView delta = arena_.take(dtype_, {num_tokens, config_.hidden_size});
   Forward f{ops_, in, arena_, arena_.take(DType::kF32, {num_tokens, config_.rotary_dim}), dtype_};
@@ -140,7 +147,7 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
 
 void Model::final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out) {
   Arena::Scope scope(arena_);
-  const TensorView x_rows = arena_.take(dtype_, out.shape);
+  const TensorView x_rows = arena_.take(x.dtype, out.shape);
   const TensorView delta_rows = arena_.take(dtype_, out.shape);
   ops_.gather_rows({.x = x, .rows = f.in.logit_rows, .out = x_rows});
   ops_.gather_rows({.x = delta, .rows = f.in.logit_rows, .out = delta_rows});

@@ -40,7 +40,8 @@ size_t estimate_weight_bytes(const io::ModelConfig& config, DType dtype);
 
 class Model final {
  public:
-  // Loads (or draws) every weight for products in `dtype` (float32 or bfloat16). Throws as WeightSource does.
+  // Loads (or draws) every weight for products in `dtype` (float32, bfloat16 or float16). Throws as
+  // WeightSource does.
   Model(const io::ModelConfig& config, DType dtype, WeightSource& source, ops::Ops& ops);
 
   const io::ModelConfig& config() const { return config_; }

@@ -112,11 +112,12 @@ OpWork work_of(const GatherRows& args, Tables) {
 }
 
 OpWork work_of(const RmsNorm& args, Tables) {
-  return {.kind = OpKind::kRmsNorm,
-          .op_class = OpClass::kNorm,
-          .rows = dim32(args.x.dim(0)),
-          .n = dim32(args.x.dim(1)),
-          .bytes = bytes_of(args.x) + 2 * bytes_of(args.delta) + bytes_of(args.out)};
+  return {
+      .kind = OpKind::kRmsNorm,
+      .op_class = OpClass::kNorm,
+      .rows = dim32(args.x.dim(0)),
+      .n = dim32(args.x.dim(1)),
+      .bytes = (args.delta.empty() ? 1 : 2) * bytes_of(args.x) + bytes_of(args.delta) + bytes_of(args.out)};
 }
 
 OpWork work_of(const Matmul& args, Tables) {

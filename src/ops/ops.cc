@@ -136,11 +136,13 @@ void Ops::gather_rows(const GatherRows& args) {
 }
 
 void Ops::rms_norm(const RmsNorm& args) {
-  expect_model_dtype("rms_norm", args.x.dtype);
-  expect("rms_norm", "x", args.x, args.x.dtype, {-1, -1});
-  expect_optional("rms_norm", "delta", args.delta, args.x.dtype, args.x.shape);
+  const DType dtype = args.out.dtype;
+  expect_model_dtype("rms_norm", dtype);
+  const bool wide = dtype == DType::kF16 && args.x.dtype == DType::kF32;
+  expect("rms_norm", "x", args.x, wide ? DType::kF32 : dtype, {-1, -1});
+  expect_optional("rms_norm", "delta", args.delta, dtype, args.x.shape);
   expect("rms_norm", "weight", args.weight, DType::kF32, {args.x.dim(1)});
-  expect("rms_norm", "out", args.out, args.x.dtype, args.x.shape);
+  expect("rms_norm", "out", args.out, dtype, args.x.shape);
   backend_->rms_norm(args);
 }
 

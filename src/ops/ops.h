@@ -118,7 +118,7 @@ inline constexpr Index kGdnChunk = 64;  // tokens; the grid is absolute: chunk b
 struct Embed {
   TensorView ids;                 // i32 [num_tokens], each in 0 .. out_features - 1
   const Weight* table = nullptr;  // [vocab, hidden]
-  TensorView out;                 // T [num_tokens, hidden]
+  TensorView out;                 // R [num_tokens, hidden]: the table's T, or float32 of float16
 };
 
 // out[i] = x[rows[i]]
@@ -130,12 +130,12 @@ struct GatherRows {
 
 // With delta: x = rnd(x + delta) first, in place. Then out = rnd(x * rsqrt(mean(x^2) + eps), weight) by kind.
 struct RmsNorm {
-  TensorView x;       // T [num_rows, n], updated when delta is given
+  TensorView x;       // R [num_rows, n], updated when delta is given; R: T, or float32 where T is float16
   TensorView delta;   // T [num_rows, n] or empty
   TensorView weight;  // f32 [n], as stored (never + 1)
   NormKind kind = NormKind::kZeroCentered;
   float eps = 1e-6f;
-  TensorView out;  // T [num_rows, n]; may be x's own memory only when delta is empty
+  TensorView out;  // T [num_rows, n]; may be x's own memory only when delta is empty and R is T
 };
 
 // out = rnd(x W^T + bias), fp32 sums. The order of each sum depends on (N, K) alone, never on the number of

@@ -111,6 +111,7 @@ HttpResponse show_status(const HttpRequest&, Service& service) {
               {"architecture", info.config.architecture_name},
               {"device", info.device},
               {"dtype", dtype_name(info.dtype)},
+              {"dtype_reason", info.dtype_reason},
               {"max_model_len", info.max_model_len},
               {"healthy", status.healthy},
               {"draining", service.draining.load()},

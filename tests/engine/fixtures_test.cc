@@ -1,5 +1,5 @@
-// Every reference fixture through the whole engine, in float32 and bfloat16, by the limits of
-// tests/fixtures/README.md.
+// Every reference fixture through the whole engine, in float32 and bfloat16 (float16 on devices), by the
+// limits of tests/fixtures/README.md.
 #include <gtest/gtest.h>
 
 #include "ops/device/backend.h"
@@ -25,7 +25,7 @@ struct FixtureCase {
 };
 
 std::string case_name(const ::testing::TestParamInfo<FixtureCase>& info) {
-  return info.param.fixture + (info.param.dtype == DType::kF32 ? "_float32" : "_bfloat16") +
+  return info.param.fixture + fmt::format("_{}", dtype_name(info.param.dtype)) +
          (info.param.device == engine::DeviceKind::kReference ? "_reference" : "") +
          (info.param.kv_dtype ? "_fp8_cache" : "") +
          (info.param.device_index > 0 ? fmt::format("_{}", info.param.device_index) : "");
@@ -72,6 +72,15 @@ TEST_P(Fixture, LogitsAndGreedyIdsMatch) {
 
 constexpr Limits kExact{1e-4, 3e-4, 1e-3};
 constexpr Limits kQuantisedBf16{5e-2, 5e-2, 0.25};
+// Three bits of mantissa more than bfloat16: an eighth of its limits.
+constexpr Limits in_float16(const Limits& bfloat16) {
+  return {bfloat16.relative_l2 / 8, bfloat16.relative_l2_long / 8,
+          bfloat16.gap < 0 ? bfloat16.gap : bfloat16.gap / 8};
+}
+constexpr Limits kHybridBf16{1.5e-1, 1.5e-1, -1};
+constexpr Limits kHead256Bf16{5e-2, 5e-2, 0.25};
+constexpr Limits kDenseBf16{2.5e-2, 2.5e-2, 0.25};
+constexpr Limits kTinyBf16{1.5e-2, 1.5e-2, 0.25};
 constexpr Limits kFp8Cache{5e-2, 5e-2, 0.25};
 constexpr Limits kFp8CacheRandom{1e-1, 1e-1,
                                  -1};  // random weights: K's eight bits show, on every device alike
@@ -87,17 +96,16 @@ INSTANTIATE_TEST_SUITE_P(Float32, Fixture,
                                            FixtureCase{"tiny", DType::kF32, kExact}),
                          case_name);
 
-INSTANTIATE_TEST_SUITE_P(
-    Bfloat16, Fixture,
-    ::testing::Values(FixtureCase{"hybrid_r3_tied", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
-                      FixtureCase{"hybrid_r2_untied_sharded", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
-                      FixtureCase{"hybrid_r1_mixed_layers", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
-                      FixtureCase{"hybrid_head256", DType::kBF16, {5e-2, 5e-2, 0.25}},
-                      FixtureCase{"wrapped_multimodal", DType::kBF16, {1.5e-1, 1.5e-1, -1}},
-                      FixtureCase{"dense_qwen3", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}},
-                      FixtureCase{"dense_qwen2_bias", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}},
-                      FixtureCase{"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}}),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(Bfloat16, Fixture,
+                         ::testing::Values(FixtureCase{"hybrid_r3_tied", DType::kBF16, kHybridBf16},
+                                           FixtureCase{"hybrid_r2_untied_sharded", DType::kBF16, kHybridBf16},
+                                           FixtureCase{"hybrid_r1_mixed_layers", DType::kBF16, kHybridBf16},
+                                           FixtureCase{"hybrid_head256", DType::kBF16, kHead256Bf16},
+                                           FixtureCase{"wrapped_multimodal", DType::kBF16, kHybridBf16},
+                                           FixtureCase{"dense_qwen3", DType::kBF16, kDenseBf16},
+                                           FixtureCase{"dense_qwen2_bias", DType::kBF16, kDenseBf16},
+                                           FixtureCase{"tiny", DType::kBF16, kTinyBf16}),
+                         case_name);
 
 INSTANTIATE_TEST_SUITE_P(Quantised, Fixture,
                          ::testing::Values(FixtureCase{"quant_awq_g128", DType::kF32, kExact},
@@ -141,23 +149,34 @@ std::vector<FixtureCase> device_cases() {
             {"hybrid_r3_tied", DType::kF32, kExact, kDevice, 70, 1},
             {"dense_qwen2_bias", DType::kF32, kExact, kDevice, 20, 1},
             {"quant_awq_g128", DType::kF32, kExact, kDevice, 1, 1},
+            {"hybrid_r3_tied", DType::kF16, in_float16(kHybridBf16), kDevice, 70, 0},
+            {"hybrid_head256", DType::kF16, in_float16(kHead256Bf16), kDevice, 20, 1},
+            {"dense_qwen3", DType::kF16, in_float16(kDenseBf16), kDevice, 20, 0},
+            {"dense_qwen2_bias", DType::kF16, in_float16(kDenseBf16), kDevice, 20, 1},
+            {"quant_ct_g32_asym", DType::kF16, in_float16(kQuantisedBf16), kDevice, 1, 0},
             {"quant_ct_g32_asym", DType::kBF16, kQuantisedBf16, kDevice, 1, 0},
             {"quant_fp8_block128", DType::kF32, kExact, kDevice, 1, 0},
             {"dense_qwen3", DType::kBF16, kFp8CacheRandom, kDevice, 20, 0, DType::kF8E4M3},
-            {"dense_qwen3", DType::kBF16, kFp8CacheRandom, kDevice, 20, 1, DType::kF8E4M3}};
+            {"dense_qwen3", DType::kBF16, kFp8CacheRandom, kDevice, 20, 1, DType::kF8E4M3},
+            {"dense_qwen3", DType::kF16, kFp8CacheRandom, kDevice, 20, 0, DType::kF8E4M3},
+            {"dense_qwen3", DType::kF16, kFp8CacheRandom, kDevice, 20, 1, DType::kF8E4M3}};
   std::vector<FixtureCase> cases;
   for (const char* fixture :
        {"hybrid_r3_tied", "hybrid_r2_untied_sharded", "hybrid_r1_mixed_layers", "hybrid_head256",
         "wrapped_multimodal", "dense_qwen3", "dense_qwen2_bias", "tiny"})
     cases.push_back({fixture, DType::kF32, kExact, kDevice});
-  cases.push_back({"hybrid_head256", DType::kBF16, {5e-2, 5e-2, 0.25}, kDevice});
-  cases.push_back({"hybrid_r3_tied", DType::kBF16, {1.5e-1, 1.5e-1, -1}, kDevice});
-  cases.push_back({"dense_qwen3", DType::kBF16, {2.5e-2, 2.5e-2, 0.25}, kDevice});
-  cases.push_back({"tiny", DType::kBF16, {1.5e-2, 1.5e-2, 0.25}, kDevice});
+  for (const auto& [fixture, limits] : {std::pair{"hybrid_head256", kHead256Bf16},
+                                        {"hybrid_r3_tied", kHybridBf16},
+                                        {"dense_qwen3", kDenseBf16},
+                                        {"tiny", kTinyBf16}}) {
+    cases.push_back({fixture, DType::kBF16, limits, kDevice});
+    cases.push_back({fixture, DType::kF16, in_float16(limits), kDevice});
+  }
   for (const char* fixture : {"quant_awq_g128", "quant_gptq_g128_sym", "quant_ct_g128_sym",
                               "quant_ct_g32_asym", "quant_fp8_block128"}) {
     cases.push_back({fixture, DType::kF32, kExact, kDevice});
     cases.push_back({fixture, DType::kBF16, kQuantisedBf16, kDevice});
+    cases.push_back({fixture, DType::kF16, in_float16(kQuantisedBf16), kDevice});
   }
   cases.push_back({"tiny", DType::kBF16, kFp8Cache, kDevice, 1 << 20, 0, DType::kF8E4M3});
   cases.push_back({"dense_qwen3", DType::kF32, kFp8CacheRandom, kDevice, 1 << 20, 0, DType::kF8E4M3});

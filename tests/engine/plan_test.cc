@@ -92,6 +92,76 @@ TEST(EnginePlan, TheCacheTakesWhatTheBudgetLeaves) {
   EXPECT_THROW(engine::make_plan(options, engine::Purpose::kRun), Error);
 }
 
+constexpr auto kDevice = engine::DeviceKind::kDevice;
+
+TEST(ChooseDType, TheCheckpointsWhereTheCardIsFastAtIt) {
+  for (const char* arch : {"gfx936", "gfx936:sramecc+:xnack-", "gfx90a", "gfx928", "gfx942", "gfx1100",
+                           "sm_80", "sm_90", "sm_100", "wave32", ""}) {
+    const engine::DTypeChoice choice = engine::choose_dtype(std::nullopt, DType::kBF16, kDevice, arch);
+    EXPECT_EQ(choice.dtype, DType::kBF16) << arch;
+    EXPECT_EQ(choice.reason, "of the checkpoint") << arch;
+  }
+  EXPECT_EQ(engine::choose_dtype(std::nullopt, DType::kF16, kDevice, "gfx936").dtype, DType::kF16);
+  for (const char* arch : {"gfx906", "sm_90"})
+    EXPECT_EQ(engine::choose_dtype(std::nullopt, DType::kF32, kDevice, arch).dtype, DType::kF32) << arch;
+}
+
+TEST(ChooseDType, Float16WithItsReasonWhereThereAreNoBfloat16Instructions) {
+  for (const char* arch : {"gfx906", "gfx906:sramecc+:xnack-", "gfx900", "gfx926", "gfx1030"}) {
+    const engine::DTypeChoice choice = engine::choose_dtype(std::nullopt, DType::kBF16, kDevice, arch);
+    EXPECT_EQ(choice.dtype, DType::kF16) << arch;
+    EXPECT_TRUE(choice.reason.starts_with(std::string(arch).substr(0, std::string(arch).find(':')) +
+                                          " has no bfloat16 "))
+        << choice.reason;
+  }
+  EXPECT_EQ(engine::choose_dtype(std::nullopt, DType::kBF16, kDevice, "gfx906:sramecc-:xnack-").reason,
+            "gfx906 has no bfloat16 instructions; float16 has packed ones");
+  EXPECT_EQ(engine::choose_dtype(std::nullopt, DType::kF16, kDevice, "gfx906").reason, "of the checkpoint");
+  EXPECT_EQ(engine::choose_dtype(std::nullopt, DType::kF16, kDevice, "sm_90").dtype, DType::kBF16);
+}
+
+TEST(ChooseDType, WhatIsAskedForIsTakenAndItsPriceNamed) {
+  EXPECT_EQ(engine::choose_dtype(DType::kF16, DType::kBF16, kDevice, "gfx936").reason, "asked for");
+  const engine::DTypeChoice slow = engine::choose_dtype(DType::kBF16, DType::kBF16, kDevice, "gfx906");
+  EXPECT_EQ(slow.dtype, DType::kBF16);
+  EXPECT_EQ(slow.reason, "asked for, though gfx906 has no bfloat16 instructions; float16 has packed ones");
+}
+
+TEST(ChooseDType, WhatADeviceDoesNotComputeInIsRefusedInOneLine) {
+  const auto refusal = [](DType asked, engine::DeviceKind device) -> std::string {
+    try {
+      engine::choose_dtype(asked, DType::kBF16, device, "");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::kUnsupported);
+      return error.what();
+    }
+    return "taken";
+  };
+  EXPECT_EQ(refusal(DType::kF16, engine::DeviceKind::kCpu),
+            "dtype float16: the cpu device computes in bfloat16 or float32");
+  EXPECT_EQ(refusal(DType::kF8E4M3, kDevice),
+            "dtype fp8_e4m3: a device computes in bfloat16, float16 or float32");
+  EXPECT_EQ(engine::choose_dtype(std::nullopt, DType::kF16, engine::DeviceKind::kCpu, "").dtype,
+            DType::kBF16);
+}
+
+// Pages, state and workspace follow the products' dtype.
+TEST(ChooseDType, AFloat16PlanIsAsLargeAsABfloat16One) {
+  engine::EngineOptions options = tiny();
+  options.device = kDevice;
+  options.pages.alignment = 64;  // else each takes its own: vendor_prefill is bfloat16's
+  options.dtype = DType::kBF16;
+  const engine::EngineInfo bfloat = engine::make_plan(options, engine::Purpose::kExplain);
+  options.dtype = DType::kF16;
+  const engine::EngineInfo half = engine::make_plan(options, engine::Purpose::kExplain);
+  EXPECT_EQ(half.page_plan.kv_dtype, DType::kF16);
+  EXPECT_EQ(half.page_plan.page_tokens, bfloat.page_plan.page_tokens);
+  EXPECT_EQ(half.page_plan.attention_page_bytes, bfloat.page_plan.attention_page_bytes);
+  EXPECT_EQ(half.page_plan.state.size_bytes, bfloat.page_plan.state.size_bytes);
+  EXPECT_EQ(half.weight_bytes, bfloat.weight_bytes);
+  EXPECT_GT(half.workspace_bytes, bfloat.workspace_bytes);  // its residual is float32
+}
+
 TEST(EnginePlan, StopTokensLieWithinTheVocabulary) {
   engine::EngineOptions options = whole_context();
   const std::vector<int32_t> own = engine::make_plan(options, engine::Purpose::kExplain).eos_ids;

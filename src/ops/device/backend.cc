@@ -1,6 +1,7 @@
 #include "ops/device/backend.h"
 
 #include <cstdlib>
+#include <optional>
 
 #include "core/log.h"
 
@@ -122,16 +123,26 @@ class DeviceBackend final : public Backend {
   Context context_{device_, scratch_, tables_, library_, dequantised_};
 };
 
+std::optional<DeviceInfo> find_card(int index) {
+  const std::vector<DeviceInfo> devices = list_devices();
+  if (index < 0 || index >= static_cast<int>(devices.size())) return std::nullopt;
+  return devices[static_cast<size_t>(index)];
+}
+
 }  // namespace
 
 const char* vendor_name() { return api::kName; }
 
 size_t free_memory_bytes(int index) { return Device(index).free_bytes(); }
 
+std::string arch_of(int index) {
+  const std::optional<DeviceInfo> card = find_card(index);
+  return card ? card->arch : "";
+}
+
 bool has_vendor_prefill(int index, const PrefillShape& shape) {
-  const std::vector<DeviceInfo> devices = list_devices();
-  return index >= 0 && index < static_cast<int>(devices.size()) &&
-         has_attention_wgmma(devices[static_cast<size_t>(index)], shape);
+  const std::optional<DeviceInfo> card = find_card(index);
+  return card && has_attention_wgmma(*card, shape);
 }
 
 Index num_recorded(const Backend& backend) {

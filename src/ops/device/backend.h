@@ -14,6 +14,9 @@ const char* vendor_name();
 // Of that card, or what the emulator allows itself. Throws as make_backend().
 size_t free_memory_bytes(int index);
 
+// DeviceInfo::arch of that card; empty without one, and of the emulator.
+std::string arch_of(int index);
+
 struct BackendOptions {
   // Parts that the attention of one decoding sequence is cut into, at most, 1 .. kMaxDecodeSegments; 0: as
   // many as fill the card. Another number is another order of summation.

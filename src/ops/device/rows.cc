@@ -28,6 +28,22 @@ struct GatherKernel {
   }
 };
 
+// The same of T widened to float. Block: row i; threads over elements.
+template <class T>
+struct GatherWideKernel {
+  static constexpr int kThreads = 256;
+  Matrix<T> x;           // [num_rows, n]
+  Global<int32_t> rows;  // [m]
+  Matrix<float> out;     // [m, n]
+  int64_t n;
+
+  DEVICE_FN void operator()() const {
+    const int64_t i = block_idx().x;
+    const Global<T> from = x.row(rows.get(i));
+    for (int64_t j = thread_idx(); j < n; j += kThreads) out.row(i).put(j, from.at(j));
+  }
+};
+
 // y of one element, before its rounding.
 template <class T>
 DEVICE_FN float normed(float value, float scale, float weight, bool round_then_scale) {
@@ -35,16 +51,17 @@ DEVICE_FN float normed(float value, float scale, float weight, bool round_then_s
 }
 
 // Block: one row in whole words, held in registers between the sum and the scaling. Bound by latency at few
-// rows: a thread's reads are all under way before the first is used.
-template <int kWave, class T>
+// rows: a thread's reads are all under way before the first is used. R is T or wider.
+template <int kWave, class T, class R>
 struct RmsNormWordsKernel {
   static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 512;
-  static constexpr int kHeld = 2;  // words a thread
+  static constexpr int kHeld = 2;                   // words of T a thread
+  static constexpr int kParts = kVec<T> / kVec<R>;  // words of R beside one of T
   static constexpr int64_t kMaxColumns = int64_t{kThreads} * kHeld * kVec<T>;
   using Word = Vec<T, kVec<T>>;
 
-  Matrix<T> x;           // [num_rows, n], updated when delta is given
+  Matrix<R> x;           // [num_rows, n], updated when delta is given
   Matrix<T> delta;       // [num_rows, n] or empty
   Global<float> weight;  // [n]
   Matrix<T> out;         // [num_rows, n]
@@ -59,7 +76,8 @@ struct RmsNormWordsKernel {
     const int64_t row = block_idx().x;
     const int words = static_cast<int>(n) / kVec<T>;
     Vec<float, 4> weights[kHeld][kVec<T> / 4];
-    Word held[kHeld], added[kHeld];
+    Vec<R, kVec<R>> held[kHeld][kParts];
+    Word added[kHeld];
 #pragma unroll
     for (int h = 0; h < kHeld; ++h)
 #pragma unroll
@@ -69,7 +87,9 @@ struct RmsNormWordsKernel {
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
       if (index(h) >= words) continue;
-      held[h] = x.row(row).template load<kVec<T>>(index(h) * kVec<T>);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        held[h][p] = x.row(row).template load<kVec<R>>(index(h) * kVec<T> + p * kVec<R>);
       if (!delta.empty()) added[h] = delta.row(row).template load<kVec<T>>(index(h) * kVec<T>);
     }
     float squares = 0.0f;
@@ -78,23 +98,31 @@ struct RmsNormWordsKernel {
       if (index(h) >= words) continue;
       if (!delta.empty()) {
 #pragma unroll
-        for (int e = 0; e < kVec<T>; ++e)
-          held[h].v[e] = from_float<T>(to_float(held[h].v[e]) + to_float(added[h].v[e]));
-        x.row(row).template store<kVec<T>>(index(h) * kVec<T>, held[h]);
+        for (int e = 0; e < kVec<T>; ++e) {
+          R& value = held[h][e / kVec<R>].v[e % kVec<R>];
+          value = from_float<R>(to_float(value) + to_float(added[h].v[e]));
+        }
+#pragma unroll
+        for (int p = 0; p < kParts; ++p)
+          x.row(row).template store<kVec<R>>(index(h) * kVec<T> + p * kVec<R>, held[h][p]);
       }
 #pragma unroll
-      for (int e = 0; e < kVec<T>; ++e) squares += to_float(held[h].v[e]) * to_float(held[h].v[e]);
+      for (int e = 0; e < kVec<T>; ++e) {
+        const float value = to_float(held[h][e / kVec<R>].v[e % kVec<R>]);
+        squares += value * value;
+      }
     }
     squares = block_sum<kWave, kThreads>(squares, scratch);
     const float scale = 1.0f / sqrtf(squares / static_cast<float>(n) + eps);
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
       if (index(h) >= words) continue;
+      Word y;
 #pragma unroll
       for (int e = 0; e < kVec<T>; ++e)
-        held[h].v[e] = from_float<T>(
-            normed<T>(to_float(held[h].v[e]), scale, weights[h][e / 4].v[e % 4], round_then_scale));
-      out.row(row).template store<kVec<T>>(index(h) * kVec<T>, held[h]);
+        y.v[e] = from_float<T>(normed<T>(to_float(held[h][e / kVec<R>].v[e % kVec<R>]), scale,
+                                         weights[h][e / 4].v[e % 4], round_then_scale));
+      out.row(row).template store<kVec<T>>(index(h) * kVec<T>, y);
     }
   }
 
@@ -102,10 +130,10 @@ struct RmsNormWordsKernel {
 };
 
 // Block: one row of any width and alignment, read twice.
-template <int kWave, class T>
+template <int kWave, class T, class R>
 struct RmsNormKernel {
   static constexpr int kThreads = 256;
-  Matrix<T> x;           // [num_rows, n], updated when delta is given
+  Matrix<R> x;           // [num_rows, n], updated when delta is given
   Matrix<T> delta;       // [num_rows, n] or empty
   Global<float> weight;  // [n]
   Matrix<T> out;         // [num_rows, n]
@@ -117,13 +145,13 @@ struct RmsNormKernel {
     SharedPool pool;
     const Shared<float> scratch = pool.take<float>(kThreads / kWave);
     const int64_t row = block_idx().x;
-    const Global<T> xs = x.row(row);
+    const Global<R> xs = x.row(row);
     const Global<T> ys = out.row(row);
     float squares = 0.0f;
     for (int64_t j = thread_idx(); j < n; j += kThreads) {
       float value = xs.at(j);
       if (!delta.empty()) {
-        value = rounded<T>(value + delta.row(row).at(j));
+        value = rounded<R>(value + delta.row(row).at(j));
         xs.set(j, value);
       }
       squares += value * value;
@@ -196,15 +224,15 @@ void gather(const Context& context, const char* name, const TensorView& x, const
   gather_words<uint16_t>(context, name, x, rows, out);
 }
 
-template <class Kernel, class T>
+template <class Kernel, class T, class R>
 void launch_norm(const Context& context, int wave, const RmsNorm& args) {
   const bool add = !args.delta.empty();
   launch(context.device,
          {.name = add ? "add_rms_norm" : "rms_norm",
           .grid = {static_cast<int>(args.x.dim(0))},
           .shared_bytes = shared_bytes<float>(Kernel::kThreads / wave),
-          .bytes = (add ? 4.0 : 2.0) * static_cast<double>(args.x.size_bytes())},
-         Kernel{.x = matrix<T>(args.x),
+          .bytes = static_cast<double>((add ? 2 : 1) * (args.x.size_bytes() + args.out.size_bytes()))},
+         Kernel{.x = matrix<R>(args.x),
                 .delta = add ? matrix<T>(args.delta) : Matrix<T>{},
                 .weight = global<float>(args.weight),
                 .out = matrix<T>(args.out),
@@ -217,6 +245,15 @@ void launch_norm(const Context& context, int wave, const RmsNorm& args) {
 
 void embed(const Context& context, const Embed& args) {
   const TensorView table = device_weight(args.table).view();
+  if (table.dtype == DType::kF16 && args.out.dtype == DType::kF32)
+    return launch(context.device,
+                  {.name = "embed",
+                   .grid = {static_cast<int>(args.out.dim(0))},
+                   .bytes = 1.5 * static_cast<double>(args.out.size_bytes())},
+                  GatherWideKernel<f16_t>{.x = matrix<f16_t>(table),
+                                          .rows = global<int32_t>(args.ids),
+                                          .out = matrix<float>(args.out),
+                                          .n = args.out.dim(1)});
   CHECK_MSG(table.dtype == args.out.dtype, "[embed] table: got {}, need {}", dtype_name(table.dtype),
             dtype_name(args.out.dtype));
   gather(context, "embed", table, args.ids, args.out);
@@ -229,14 +266,17 @@ void gather_rows(const Context& context, const GatherRows& args) {
 void rms_norm(const Context& context, const RmsNorm& args) {
   const bool words =
       takes_words(args.x) && takes_words(args.delta) && takes_words(args.out) && takes_words(args.weight);
-  dispatch_element(args.x.dtype, [&]<class T>() {
+  const auto run = [&]<class T, class R>() {
     dispatch_wave(context.device, [&]<int kWave>() {
-      if (words && args.x.dim(1) <= RmsNormWordsKernel<kWave, T>::kMaxColumns)
-        launch_norm<RmsNormWordsKernel<kWave, T>, T>(context, kWave, args);
+      using WordsKernel = RmsNormWordsKernel<kWave, T, R>;
+      if (words && args.x.dim(1) <= WordsKernel::kMaxColumns)
+        launch_norm<WordsKernel, T, R>(context, kWave, args);
       else
-        launch_norm<RmsNormKernel<kWave, T>, T>(context, kWave, args);
+        launch_norm<RmsNormKernel<kWave, T, R>, T, R>(context, kWave, args);
     });
-  });
+  };
+  if (args.x.dtype != args.out.dtype) return run.template operator()<f16_t, float>();
+  dispatch_element(args.out.dtype, [&]<class T>() { run.template operator()<T, T>(); });
 }
 
 void swiglu(const Context& context, const SwiGlu& args) {

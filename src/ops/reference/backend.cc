@@ -95,7 +95,7 @@ class ReferenceBackend final : public Backend {
         if (!args.delta.empty()) x.set(x.at(i, j) + Elements(args.delta).at(i, j), i, j);
         row[static_cast<size_t>(j)] = x.at(i, j);
       }
-      const std::vector<float> y = normed(row, args.weight, args.kind, args.eps, args.x.dtype);
+      const std::vector<float> y = normed(row, args.weight, args.kind, args.eps, args.out.dtype);
       for (Index j = 0; j < args.x.dim(1); ++j) Elements(args.out).set(y[static_cast<size_t>(j)], i, j);
     }
   }

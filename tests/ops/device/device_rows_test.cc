@@ -54,6 +54,33 @@ TEST(DeviceRmsNorm, AgreesWithReference) {
             }
 }
 
+// The residual of float16 activations is float32: it passes 65504, where float16 ends.
+TEST(DeviceRmsNorm, AFloat32ResidualHoldsWhatFloat16CouldNot) {
+  for (StagedBackend* device : devices())
+    for (const NormKind kind : {NormKind::kZeroCentered, NormKind::kRoundThenScale})
+      for (const Index n : {1, 65, 200, 1024, 9000})
+        for (const Index padding : {0, 3}) {
+          TestTensor x(DType::kF32, {3, n}), delta(DType::kF16, {3, n}, padding, padding > 0);
+          x.fill([] { return 1e5f * normal(); });
+          delta.fill([] { return std::clamp(3e4f * normal(), -6e4f, 6e4f); });
+          TestTensor weight(DType::kF32, {n});
+          weight.fill(normal);
+          const TestTensor x_got = copy_of(x, padding, padding > 0), x_want = copy_of(x, 0, false);
+          const TestTensor got(DType::kF16, {3, n}, padding, padding > 0), want(DType::kF16, {3, n});
+          RmsNorm args{.x = x_got.view(),
+                       .delta = delta.view(),
+                       .weight = weight.view(),
+                       .kind = kind,
+                       .out = got.view()};
+          device->rms_norm(args);
+          args.x = x_want.view();
+          args.out = want.view();
+          reference().rms_norm(args);
+          EXPECT_LT(relative_error(got.values(), want.values()), tolerance(DType::kF16)) << "n " << n;
+          EXPECT_EQ(x_got.values(), x_want.values());
+        }
+}
+
 TEST(DeviceRmsNorm, OutMayBeItsInput) {
   for (StagedBackend* device : devices()) {
     const TestTensor x = random_rows(DType::kBF16, 4, 300), in_place = copy_of(x, 0, false);
@@ -295,6 +322,10 @@ TEST(DeviceEmbed, ReadsPackedRows) {
         device->embed({.ids = ids.view(), .table = packed.get(), .out = got.view()});
         reference().embed({.ids = ids.view(), .table = plain.get(), .out = want.view()});
         EXPECT_EQ(got.values(), want.values());
+        if (dtype != DType::kF16) continue;
+        const TestTensor wide(DType::kF32, {5, n});  // the residual
+        device->embed({.ids = ids.view(), .table = packed.get(), .out = wide.view()});
+        EXPECT_EQ(wide.values(), want.values());
       }
 }
 
