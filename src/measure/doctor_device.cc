@@ -54,6 +54,9 @@ Findings judge_cards(const Environment& environment, const fs::path& root) {
   Findings findings;
   for (const ops::device::DeviceInfo& device : environment.devices)
     findings.push_back(describe_device(device));
+  for (size_t i = 0; i < environment.products.size(); ++i)
+    findings.push_back({fmt::format("products {}", environment.devices.at(i).index), Verdict::kOk,
+                        "library for prompt rows: " + environment.products[i], ""});
   if (!findings.empty()) return findings;
   const bool built_for_card = environment.device_vendor != "emulator";
   if (built_for_card)

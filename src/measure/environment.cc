@@ -74,6 +74,8 @@ Environment read_environment(AskDevices ask, const std::filesystem::path& root) 
                           .group = read_control_group(root),
                           .program = read_program(root)};
   if (ask == AskDevices::kYes) environment.devices = ops::device::list_devices();
+  for (const ops::device::DeviceInfo& device : environment.devices)
+    environment.products.push_back(ops::device::find_gemm_library(device));
   return environment;
 }
 

@@ -25,6 +25,7 @@ struct Environment {
   ControlGroup group;  // this process's
   Program program;     // this process's
   std::vector<ops::device::DeviceInfo> devices;
+  std::vector<std::string> products;  // of each device, ops::device::find_gemm_library
 };
 
 Environment read_environment(AskDevices ask, const std::filesystem::path& root = "/");

@@ -2,13 +2,12 @@
 
 #include <sched.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "core/cache_folder.h"
 #include "measure/environment.h"
 #include "measure/peaks.h"
 
@@ -17,13 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-fs::path cache_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
-    return fs::path(cache) / "longspan";
-  const char* home = std::getenv("HOME");
-  return home != nullptr && *home != 0 ? fs::path(home) / ".cache/longspan" : fs::path();
-}
 
 // Of all threads of this process.
 double processor_seconds() {
@@ -76,14 +68,7 @@ std::optional<Peaks> cached_peaks(const PeakKey& of) {
 
 fs::path store_peaks(const Peaks& peaks) {
   const fs::path path = peak_file(peaks.of, peaks.version);
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  const fs::path draft = path.string() + ".draft";
-  std::ofstream(draft) << to_json(peaks).dump(2) << "\n";
-  fs::rename(draft, path, error);  // readers see a whole file or none
-  if (error)
-    fail(ErrorKind::kEnvironment, "{}: {}; set XDG_CACHE_HOME to a folder that can be written", path.string(),
-         error.message());
+  write_whole_file(path, to_json(peaks).dump(2) + "\n");
   return path;
 }
 

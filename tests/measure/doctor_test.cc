@@ -121,6 +121,9 @@ TEST(DoctorDevices, ADriverOlderThanTheRuntimeFails) {
   environment.devices = {{.name = "H200", .arch = "sm_90", .driver = "12.4", .runtime = "13.0"}};
   EXPECT_EQ(worst(judge_devices(environment, root.path(), kNoPrograms), "device 0").verdict, Verdict::kFail);
   environment.devices[0].driver = "13.1";
+  environment.products = {"none: no kernels for gfx906"};
+  EXPECT_EQ(worst(judge_devices(environment, root.path(), kNoPrograms), "products 0").text,
+            "library for prompt rows: none: no kernels for gfx906");
   EXPECT_EQ(worst(judge_devices(environment, root.path(), kNoPrograms), "device 0").verdict, Verdict::kOk);
 }
 

@@ -32,6 +32,10 @@ inline constexpr int kMaxDecodeSegments = 256;
 // lanes, its 1 of 64.
 std::unique_ptr<Backend> make_backend(int index, const BackendOptions& options = {});
 
+// The library that multiplies prompt rows on that device, with its file, or "none: <why>". Looks for it
+// alone: nothing is put to the device. gemm_library.h has what a backend does with it.
+std::string find_gemm_library(const DeviceInfo& device);
+
 // Whether that card has a kernel of its own for AttentionPath::kVendorPrefill (of kUnified's bits), for such
 // caches; a call whose tensors are not aligned to 16 bytes runs kUnified's all the same. False without a
 // card.

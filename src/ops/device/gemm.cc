@@ -1,4 +1,6 @@
 // out = x W^T for many rows, without matrix units: what is left where the vendor brings no library.
+#include "ops/device/gemm.h"
+
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/weight.h"
@@ -74,13 +76,15 @@ struct GemmKernel {
 
 }  // namespace
 
-void gemm(const Context& context, const Matmul& args) {
+void gemm(const Context& context, const Matmul& args) { gemm(context.device, args); }
+
+void gemm(Device& device, const Matmul& args) {
   const DeviceWeight& weight = device_weight(args.weight);
   dispatch_element(args.x.dtype, [&]<class T>() {
     using Kernel = GemmKernel<T>;
     const Index m = args.x.dim(0);
     const Index n = weight.out_features;
-    launch(context.device,
+    launch(device,
            {.name = "gemm",
             .grid = {ceil_div(m, Kernel::kTile), ceil_div(n, Kernel::kTile)},
             .shared_bytes = Kernel::kSharedBytes,

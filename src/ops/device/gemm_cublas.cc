@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "ops/device/backend.h"
 #include "ops/device/gemm_library.h"
 #include "ops/device/launch.h"
 #include "ops/device/weight.h"
@@ -18,6 +19,11 @@ constexpr Index kTunedRows = 4096;  // the kernel that is best here serves every
 
 void check(const char* what, cublasStatus_t status) {
   CHECK_MSG(status == CUBLAS_STATUS_SUCCESS, "[cublasLt] {}: {}", what, cublasLtGetStatusString(status));
+}
+
+std::string library_name() {
+  const size_t version = cublasLtGetVersion();
+  return fmt::format("cublasLt {}.{}", version / 10000, version / 100 % 100);
 }
 
 cudaDataType_t data_type(DType dtype) {
@@ -62,8 +68,7 @@ struct GemmLibrary::Impl {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       check("prefer",
             cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof(alignment)));
-    const size_t version = cublasLtGetVersion();
-    name = fmt::format("cublasLt {}.{}", version / 10000, version / 100 % 100);
+    name = library_name();
   }
   ~Impl() {
     cublasLtMatmulPreferenceDestroy(preference);
@@ -96,6 +101,8 @@ struct GemmLibrary::Impl {
 GemmLibrary::GemmLibrary(Device& device) : impl_(std::make_unique<Impl>(device)) {}
 GemmLibrary::~GemmLibrary() = default;
 const char* GemmLibrary::name() const { return impl_->name.c_str(); }
+
+std::string find_gemm_library(const DeviceInfo&) { return library_name(); }
 
 bool GemmLibrary::matmul(const Matmul& args) {
   const DeviceWeight& weight = device_weight(args.weight);

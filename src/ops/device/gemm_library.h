@@ -1,4 +1,4 @@
-// The vendor's matrix products, where this build has them: gemm_cublas.cc, or gemm_none.cc.
+// The vendor's matrix products, where there are any: gemm_cublas.cc, gemm_rocblas.cc or gemm_none.cc.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class GemmLibrary final {
   explicit GemmLibrary(Device& device);
   ~GemmLibrary();
 
-  const char* name() const;  // "cublasLt 13.0"; empty without one
+  const char* name() const;  // "cublasLt 13.0", "own products: <why>"; empty where none is looked for
   // False when the library has no kernel for this shape: nothing is done then. A shape's kernel is chosen
   // once, by (dtype, N, K): the order of a sum does not depend on the number of rows.
   bool matmul(const Matmul& args);

@@ -1,3 +1,4 @@
+#include "ops/device/backend.h"
 #include "ops/device/gemm_library.h"
 
 namespace longspan::ops::device {
@@ -8,5 +9,7 @@ GemmLibrary::GemmLibrary(Device&) {}
 GemmLibrary::~GemmLibrary() = default;
 const char* GemmLibrary::name() const { return ""; }
 bool GemmLibrary::matmul(const Matmul&) { return false; }
+
+std::string find_gemm_library(const DeviceInfo&) { return "none: this build has none"; }
 
 }  // namespace longspan::ops::device
