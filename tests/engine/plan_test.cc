@@ -147,7 +147,7 @@ TEST(ChooseDType, WhatADeviceDoesNotComputeInIsRefusedInOneLine) {
 
 // Pages, state and workspace follow the products' dtype.
 TEST(ChooseDType, AFloat16PlanIsAsLargeAsABfloat16One) {
-  engine::EngineOptions options = tiny();
+  engine::EngineOptions options = whole_context();
   options.device = kDevice;
   options.pages.alignment = 64;  // else each takes its own: vendor_prefill is bfloat16's
   options.dtype = DType::kBF16;
