@@ -151,14 +151,12 @@ std::vector<FixtureCase> device_cases() {
             {"quant_awq_g128", DType::kF32, kExact, kDevice, 1, 1},
             {"hybrid_r3_tied", DType::kF16, in_float16(kHybridBf16), kDevice, 70, 0},
             {"hybrid_head256", DType::kF16, in_float16(kHead256Bf16), kDevice, 20, 1},
-            {"dense_qwen3", DType::kF16, in_float16(kDenseBf16), kDevice, 20, 0},
-            {"dense_qwen2_bias", DType::kF16, in_float16(kDenseBf16), kDevice, 20, 1},
+            {"dense_qwen2_bias", DType::kF16, in_float16(kDenseBf16), kDevice, 20, 0},
             {"quant_ct_g32_asym", DType::kF16, in_float16(kQuantisedBf16), kDevice, 1, 0},
             {"quant_ct_g32_asym", DType::kBF16, kQuantisedBf16, kDevice, 1, 0},
             {"quant_fp8_block128", DType::kF32, kExact, kDevice, 1, 0},
             {"dense_qwen3", DType::kBF16, kFp8CacheRandom, kDevice, 20, 0, DType::kF8E4M3},
             {"dense_qwen3", DType::kBF16, kFp8CacheRandom, kDevice, 20, 1, DType::kF8E4M3},
-            {"dense_qwen3", DType::kF16, kFp8CacheRandom, kDevice, 20, 0, DType::kF8E4M3},
             {"dense_qwen3", DType::kF16, kFp8CacheRandom, kDevice, 20, 1, DType::kF8E4M3}};
   std::vector<FixtureCase> cases;
   for (const char* fixture :
