@@ -73,9 +73,22 @@ class Bench {
       byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24) & 0xbf;
     return bytes;
   }
-  // 4 bits, zeros and f16 scales in groups of 128, as AWQ has them.
-  std::unique_ptr<ops::Weight> quantised_weight(Index n, Index k) {
+  // 4 bits, zeros and f16 scales in groups of 128, as AWQ has them; or FP8 in blocks of 128 x 128.
+  std::unique_ptr<ops::Weight> quantised_weight(Index n, Index k, ops::CodeKind kind) {
     constexpr Index kGroup = 128;
+    if (kind == ops::CodeKind::kE4M3) {
+      const std::vector<uint8_t> codes = random_bytes(static_cast<size_t>(n * k));
+      const std::vector<float> scales(static_cast<size_t>(n * k / kGroup / kGroup), 0.03f);
+      const ops::WeightPart part = ops::QuantizedPart{
+          .kind = kind,
+          .out_features = n,
+          .in_features = k,
+          .group_size = kGroup,
+          .scale_rows = kGroup,
+          .codes = TensorView(const_cast<uint8_t*>(codes.data()), DType::kF8E4M3, {n, k}),
+          .scales = TensorView(const_cast<float*>(scales.data()), DType::kF32, {n / kGroup, k / kGroup})};
+      return backend_.pack_quantized({&part, 1}, DType::kBF16);
+    }
     std::vector<uint8_t> values = random_bytes(static_cast<size_t>(n * k / 2));
     std::vector<uint8_t> zeros(static_cast<size_t>(n * k / kGroup), 8);
     std::vector<f16> scales(zeros.size(), f16(0.004f));
@@ -153,21 +166,24 @@ void products(Bench& bench) {
   }
 }
 
-// W4A16 at the projections of the 27B: the fused product, rows unpacked once and the dense product, a bf16
-// weight, and which of the first two a step takes (up to 16 rows: as decode rows).
-void quantised(Bench& bench) {
+// W4A16 and W8A16 at the projections of the 27B: the fused product, rows unpacked once and the dense product,
+// a bf16 weight, and which of the first two a step takes (up to 16 rows: as decode rows).
+void quantised(Bench& bench, ops::CodeKind kind) {
   struct Layer {
     const char* name;
     Index n, k;
   };
-  if (!bench.wants("w4a16")) return;
+  const bool int4 = kind == ops::CodeKind::kInt4;
+  const char* const name = int4 ? "w4a16" : "w8a16";
+  if (!bench.wants(name)) return;
   for (const Layer& layer : {Layer{"qkv", 14336, 5120}, Layer{"gdn in", 16384, 5120},
                              Layer{"gate_up", 34816, 5120}, Layer{"down", 5120, 17408}}) {
     const double dense_bytes = 2.0 * static_cast<double>(layer.n * layer.k);
-    const double packed_bytes = dense_bytes / 4 + 3.0 * static_cast<double>(layer.n * layer.k / 128);
+    const double packed_bytes =
+        int4 ? dense_bytes / 4 + 3.0 * static_cast<double>(layer.n * layer.k / 128) : dense_bytes / 2;
     const int copies = static_cast<int>(static_cast<double>(kCacheBytes) / packed_bytes) + 1;
     std::vector<std::unique_ptr<ops::Weight>> packed, dense;
-    for (int i = 0; i < copies; ++i) packed.push_back(bench.quantised_weight(layer.n, layer.k));
+    for (int i = 0; i < copies; ++i) packed.push_back(bench.quantised_weight(layer.n, layer.k, kind));
     for (int i = 0; i < 2; ++i) dense.push_back(bench.weight(layer.n, layer.k));
     for (const Index m : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
       const TensorView x = bench.random(DType::kBF16, {m, layer.k});
@@ -175,8 +191,8 @@ void quantised(Bench& bench) {
       const double flops = 2.0 * static_cast<double>(m * layer.n * layer.k);
       const auto row = [&](const char* form, const auto& weights, Index num_decode, double bytes) {
         const bool chosen = &weights == &packed && (num_decode > 0) == (m <= 16);
-        bench.row(fmt::format("w4a16 {} rows {} {}{}", layer.name, m, form, chosen ? " (chosen)" : ""), bytes,
-                  flops, [&](int i) {
+        bench.row(fmt::format("{} {} rows {} {}{}", name, layer.name, m, form, chosen ? " (chosen)" : ""),
+                  bytes, flops, [&](int i) {
                     bench.backend().matmul({.x = x,
                                             .num_decode_rows = num_decode,
                                             .weight = weights[static_cast<size_t>(i) % weights.size()].get(),
@@ -321,7 +337,7 @@ int main_of(int argc, char** argv) {
   copies(bench);
   rows(bench);
   products(bench);
-  quantised(bench);
+  for (const ops::CodeKind kind : {ops::CodeKind::kInt4, ops::CodeKind::kE4M3}) quantised(bench, kind);
   attention(bench, DType::kBF16);
   attention(bench, DType::kF8E4M3);
   delta(bench);

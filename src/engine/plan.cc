@@ -291,7 +291,7 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
         options.dequant_prefill
             ? fmt::format("prefill     quantised weights are unpacked once a layer and chunk, {} at a time",
                           format_bytes(bytes))
-            : "prefill     multiplies 4-bit weights as they are (prefill.enable_dequant_prefill)");
+            : "prefill     multiplies quantised weights as they are (prefill.enable_dequant_prefill)");
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));

@@ -98,7 +98,8 @@ constexpr ConfigKey kKeys[] = {
     {"dispatch.decode_inputs", kString, "steady", "",
      "steady (one sequence that decodes: only what changes is written) or general; same numbers"},
 
-    {"prefill.enable_dequant_prefill", kBool, "true", "", "Large products of 4-bit weights unpack them once"},
+    {"prefill.enable_dequant_prefill", kBool, "true", "",
+     "Large products of packed weights unpack them once"},
     {"prefill.dequant_workspace_qkv_mib", kInteger, "0", "MiB",
      "Bound of the one workspace for that; the largest of the three counts; 0: as needed"},
     {"prefill.dequant_workspace_gate_up_mib", kInteger, "0", "MiB",

@@ -70,6 +70,8 @@ void expect_part(const char* op, const WeightPart& part, Index in_features) {
     expect(op, "codes", packed.codes, DType::kU8, {n, (in_features + 1) / 2});
   else
     expect(op, "codes", packed.codes, DType::kF8E4M3, {n, in_features});
+  CHECK_MSG(packed.kind == CodeKind::kInt4 || packed.zeros.empty(), "[{}] zeros: got FP8 codes, need 4 bits",
+            op);
   expect_model_dtype(op, packed.scales.dtype);
   expect(op, "scales", packed.scales, packed.scales.dtype,
          {(n + packed.scale_rows - 1) / packed.scale_rows, groups});

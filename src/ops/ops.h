@@ -42,7 +42,7 @@ struct QuantizedPart {
   Index scale_rows = 1;
   TensorView codes;     // kInt4: u8 [N, ceil(K / 2)], the even k in the low half; kE4M3: e4m3 [N, K]
   TensorView scales;    // f32, f16 or bf16 [ceil(N / scale_rows), G]
-  TensorView zeros;     // u8 [N, G], 0 .. 16; empty: 8 for kInt4, 0 for kE4M3
+  TensorView zeros;     // u8 [N, G], 0 .. 16, of kInt4; empty: 8 for kInt4, 0 for kE4M3
   TensorView group_of;  // i32 [K], each in 0 .. G - 1, or empty
 };
 

@@ -1,6 +1,7 @@
 // Random quantised parts of a weight, with the memory they point to.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -9,6 +10,12 @@
 
 namespace longspan::ops {
 
+enum class Groups : uint8_t {
+  kInOrder,    // k / group_size
+  kShuffled,   // as many codes each, in any order along K: GPTQ's activation order
+  kScattered,  // any for each k, some larger than group_size
+};
+
 struct PartSpec {
   Index n = 0;
   Index k = 0;
@@ -16,7 +23,7 @@ struct PartSpec {
   CodeKind kind = CodeKind::kInt4;
   DType scale_dtype = DType::kBF16;
   bool has_zeros = false;
-  bool permuted = false;  // groups in any order along K
+  Groups groups = Groups::kInOrder;
   Index scale_rows = 1;
 };
 
@@ -46,11 +53,13 @@ class RandomPart {
       part_.zeros = allocate(DType::kU8, {spec.n, groups});
       fill_bytes(part_.zeros, [&] { return static_cast<uint8_t>(random_() % 17); });
     }
-    if (spec.permuted) {
-      part_.group_of = allocate(DType::kI32, {spec.k});
-      for (Index k = 0; k < spec.k; ++k)
-        part_.group_of.as<int32_t>()[k] = static_cast<int32_t>(random_() % static_cast<uint32_t>(groups));
-    }
+    if (spec.groups == Groups::kInOrder) return;
+    part_.group_of = allocate(DType::kI32, {spec.k});
+    int32_t* const group_of = part_.group_of.as<int32_t>();
+    for (Index k = 0; k < spec.k; ++k)
+      group_of[k] = static_cast<int32_t>(
+          spec.groups == Groups::kShuffled ? k / spec.group_size : random_() % static_cast<uint32_t>(groups));
+    if (spec.groups == Groups::kShuffled) std::shuffle(group_of, group_of + spec.k, random_);
   }
 
   const QuantizedPart& part() const { return part_; }

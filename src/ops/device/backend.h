@@ -21,7 +21,7 @@ struct BackendOptions {
   // Parts that the attention of one decoding sequence is cut into, at most, 1 .. kMaxDecodeSegments; 0: as
   // many as fill the card. Another number is another order of summation.
   int decode_segments = 0;
-  // Of 4-bit weights: prompt rows have them unpacked once into a workspace that all layers share, of this
+  // Of quantised weights: prompt rows have them unpacked once into a workspace that all layers share, of this
   // size at most (0: as the largest weight needs); else the fused product takes all rows, 16 at a time.
   bool dequant_prefill = true;
   size_t dequant_workspace_bytes = 0;

@@ -7,6 +7,8 @@
 // Scales of 16 bits and their zeros lie together, for whole tiles of 16 rows: in the order in which a lane of
 // a matrix product wants them, rows i and i + 8 side by side.
 // FP8 codes: rows as they are.
+// Where groups lie scattered along K (activation order), or are no whole words, codes lie in the order of
+// their groups, each filled up to whole words (`k` places for the `columns` codes), and so must x.
 #pragma once
 
 #include "ops/device/memory.h"
@@ -15,7 +17,8 @@ namespace longspan::ops::device {
 
 constexpr int kBlockCodes = 128;
 constexpr int kBlockWords = kBlockCodes / 8;  // uint32_t
-constexpr int kGroupUnit = 32;                // codes: groups of whole units are multiplied packed
+constexpr int kInt4Unit = 32;                 // codes of a 16-byte word: groups of whole ones are
+constexpr int kE4M3Unit = 16;                 // multiplied packed
 constexpr int kTileRows = 16;
 
 // A zero and a scale's bits in one word.
@@ -43,10 +46,11 @@ struct CodeRows {
   bool affine_halves;        // its scales are f16, else bf16
   ScaleRows scales;          // [ceil(n / scale_rows), groups]
   Global<uint8_t> zeros;     // [n, groups], or empty: default_zero
-  Global<int32_t> group_of;  // [k], or empty: k / group_size
+  Global<int32_t> place_of;  // [columns], each in 0 .. k - 1, or empty: codes lie as in the checkpoint
   int default_zero;
   int n;
   int k;
+  int columns;
   int stride;  // uint32_t
   int groups;
   int group_size;
@@ -60,9 +64,10 @@ struct CodeRows {
   DEVICE_FN uint32_t affine_word(int row, int group) const {
     return affine.row(group * affine_per_group).get(affine_place(row));
   }
-  DEVICE_FN float scale(int row, int group) const {
+  // scale_row: row / scale_rows, a division that loops do without.
+  DEVICE_FN float scale(int row, int scale_row, int group) const {
     if (!affine.empty()) return affine_scale(affine_word(row, group));
-    return scales.at(static_cast<int64_t>(row / scale_rows) * groups + group);
+    return scales.at(static_cast<int64_t>(scale_row) * groups + group);
   }
   DEVICE_FN int zero(int row, int group) const {
     if (!affine.empty()) return affine_zero(affine_word(row, group));

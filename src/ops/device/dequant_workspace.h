@@ -1,5 +1,5 @@
-// The one place that unpacked rows lie in while a product reads them, shared by all layers. It grows while
-// weights are loaded and never afterwards.
+// The one place that unpacked rows lie in while a product reads them, or kFusedRows of x in another order;
+// shared by all layers. It grows while weights are loaded and never afterwards.
 #pragma once
 
 #include "ops/device/kernels.h"
@@ -19,6 +19,10 @@ class DequantWorkspace final {
   }
   // For a weight that is loaded: says once a shape why it is unpacked in parts.
   void make_room(Index n, Index k, Index row_bytes);
+  void make_room(size_t bytes) {  // that a product cannot do without
+    size_bytes_ = std::max(size_bytes_, bytes);
+    scratch_.reserve(size_bytes_);
+  }
   void* data() { return scratch_.reserve(0); }
   size_t size_bytes() const { return size_bytes_; }
 

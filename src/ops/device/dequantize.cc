@@ -14,8 +14,7 @@ struct DequantizeKernel {
   Matrix<T> out;  // [num_rows, stride]
   int first_row;
   uint32_t num_octets;
-  uint32_t octets;      // of a row of out, the last one perhaps half
-  bool whole_in_group;  // the codes of an octet share scale and zero
+  uint32_t octets;  // of a row of out, the last one perhaps half
 
   DEVICE_FN void operator()() const {
     const uint32_t i = static_cast<uint32_t>(block_idx().x) * kThreads + static_cast<uint32_t>(thread_idx());
@@ -23,10 +22,11 @@ struct DequantizeKernel {
     const int to = static_cast<int>(i / octets);
     const int row = first_row + to;
     const int octet = static_cast<int>(i % octets);
-    float codes[8];
-    load(row, octet, codes);
-    Affine shared{};
-    if (whole_in_group && 8 * octet < rows.k) shared = affine(row, 8 * octet / rows.group_size);
+    float values[8] = {};
+    if (rows.place_of.empty())
+      load(row, octet, values);
+    else
+      gather(row, octet, values);
     constexpr int kPerWord = kVec<T>;
 #pragma unroll
     for (int w = 0; w < 8 / kPerWord; ++w) {
@@ -35,20 +35,46 @@ struct DequantizeKernel {
       Vec<T, kPerWord> word;
 #pragma unroll
       for (int e = 0; e < kPerWord; ++e)
-        word.v[e] = from_float<T>(value(row, k0 + e, codes[w * kPerWord + e], shared));
+        word.v[e] = from_float<T>(k0 + e < rows.columns ? values[w * kPerWord + e] : 0.0f);
       out.row(to).template store<kPerWord>(k0, word);
     }
   }
 
-  DEVICE_FN void load(int row, int octet, float (&codes)[8]) const {
+  // Eight codes side by side: of one group, whose size is in whole words.
+  DEVICE_FN void load(int row, int octet, float (&values)[8]) const {
+    if (8 * octet >= rows.columns) return;
     if constexpr (kKind == CodeKind::kInt4) {
-      const int place = octet / 16 * 16 + octet % 4 * 4 + octet / 4 % 4;
-      unpack_codes(rows.row(row).get(place), 0.0f, codes);
+      unpack_codes(rows.row(row).get(word_of(octet)), 0.0f, values);
     } else {
-      const Global<e4m3_t> from{reinterpret_cast<e4m3_t*>(rows.row(row).data)};
-      const Vec<e4m3_t, 8> word = from.load<8>(8 * octet);
+      const Vec<e4m3_t, 8> word = fp8_codes(row).template load<8>(8 * octet);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) codes[e] = to_float(word.v[e]);
+      for (int e = 0; e < 8; ++e) values[e] = to_float(word.v[e]);
+    }
+    const Affine affine = affine_of(row, 8 * octet);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) values[e] = (values[e] - affine.zero) * affine.scale;
+  }
+
+  // Eight columns, whose codes lie anywhere in the row.
+  DEVICE_FN void gather(int row, int octet, float (&values)[8]) const {
+    for (int e = 0; e < 8; ++e) {
+      if (8 * octet + e >= rows.columns) return;
+      const int place = rows.place_of.get(8 * octet + e);
+      const Affine affine = affine_of(row, place);
+      values[e] = (code(row, place) - affine.zero) * affine.scale;
+    }
+  }
+
+  static DEVICE_FN int word_of(int octet) { return octet / 16 * 16 + octet % 4 * 4 + octet / 4 % 4; }
+  DEVICE_FN Global<e4m3_t> fp8_codes(int row) const {
+    return {reinterpret_cast<e4m3_t*>(rows.row(row).data)};
+  }
+  DEVICE_FN float code(int row, int place) const {
+    if constexpr (kKind == CodeKind::kE4M3) {
+      return fp8_codes(row).at(place);
+    } else {
+      const int shift = place % 8 / 2 * 4 + place % 2 * 16;
+      return static_cast<float>(rows.row(row).get(word_of(place / 8)) >> shift & 15u);
     }
   }
 
@@ -56,16 +82,9 @@ struct DequantizeKernel {
     float zero;
     float scale;
   };
-  DEVICE_FN Affine affine(int row, int group) const {
-    return {static_cast<float>(rows.zero(row, group)), rows.scale(row, group)};
-  }
-
-  DEVICE_FN float value(int row, int k, float code, const Affine& shared) const {
-    if (k >= rows.k) return 0.0f;
-    const Affine own = whole_in_group
-                           ? shared
-                           : affine(row, rows.group_of.empty() ? k / rows.group_size : rows.group_of.get(k));
-    return (code - own.zero) * own.scale;
+  DEVICE_FN Affine affine_of(int row, int place) const {
+    const int group = place / rows.group_size;
+    return {static_cast<float>(rows.zero(row, group)), rows.scale(row, row / rows.scale_rows, group)};
   }
 };
 
@@ -87,8 +106,7 @@ void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Ind
                     .out = matrix<T>(out),
                     .first_row = static_cast<int>(first_row),
                     .num_octets = static_cast<uint32_t>(out.dim(0) * octets),
-                    .octets = static_cast<uint32_t>(octets),
-                    .whole_in_group = rows.group_of.empty() && rows.group_size % 8 == 0});
+                    .octets = static_cast<uint32_t>(octets)});
     };
     if (kind == CodeKind::kInt4)
       run.template operator()<CodeKind::kInt4>();

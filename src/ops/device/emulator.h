@@ -163,6 +163,7 @@ inline uint32_t floats_to_bfloats(float low, float high) {
   return float_to_bfloat(low) | static_cast<uint32_t>(float_to_bfloat(high)) << 16;
 }
 
+constexpr bool kConvertsE4M3 = false;  // what it cannot show is one instruction; what the others do, it can
 inline uint32_t e4m3_pair_to_halves(uint16_t codes) {
   uint32_t halves = 0;
   for (int i = 0; i < 2; ++i) {

@@ -52,6 +52,9 @@ std::unique_ptr<Weight> pack_random(const Context& context, std::span<const Rand
 
 void embed(const Context& context, const Embed& args);  // rows.cc
 void gather_rows(const Context& context, const GatherRows& args);
+// out T [m, k] = x[i, column_of[j]], 0 where that is -1; column_of: i32 [k]. Rows of out are whole words.
+void gather_columns(const Context& context, const TensorView& x, const TensorView& column_of,
+                    const TensorView& out);
 void rms_norm(const Context& context, const RmsNorm& args);
 void swiglu(const Context& context, const SwiGlu& args);
 void best_column(const Context& context, const BestColumn& args);        // best_column.cc
@@ -70,8 +73,9 @@ void matmul_quantized(const Context& context, const Matmul& args, const Quantize
                       Index num_decode);
 struct CodeRows;                  // code_rows.h
 constexpr Index kFusedRows = 16;  // of x that a fused product takes, at most
-void w4a16(const Context& context, const Matmul& args, const CodeRows& rows);  // w4a16.cc
-// On matrix units; false, and nothing done, where there are none for this call. w4a16_mma.cc or
+void packed_gemv(const Context& context, const Matmul& args, const CodeRows& rows,
+                 CodeKind kind);  // packed_gemv.cc
+// 4-bit rows on matrix units; false, and nothing done, where there are none for this call. w4a16_mma.cc or
 // w4a16_mma_none.cc.
 bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows);
 // out T [num_rows, stride] = rows first_row .. of the weight; dequantize.cc

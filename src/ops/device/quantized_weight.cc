@@ -3,7 +3,8 @@
 // Decode rows are multiplied with the codes as they are, 16 rows at a time. Prompt rows, however few, have
 // the rows of the weight unpacked once into the shared workspace and take the dense product: which form a row
 // takes depends on what it is, not on how many share the call, for the two round differently. By bytes the
-// second form would win from 144 decode rows on (9 times the bytes of the codes, against once for 16 rows).
+// second form would win from 144 decode rows on (9 times the bytes of 4-bit codes, against once for 16 rows),
+// with FP8 codes from 80 on.
 #include "ops/device/quantized_weight.h"
 
 #include <algorithm>
@@ -18,9 +19,44 @@ namespace {
 
 constexpr Index kCodeStagingBytes = Index{64} << 20;
 
-Index code_stride_bytes(const QuantizedPart& part) {
-  if (part.kind == CodeKind::kE4M3) return (part.in_features + 15) / 16 * 16;
-  return (part.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes / 2;
+Index code_stride_bytes(CodeKind kind, Index k) {
+  if (kind == CodeKind::kE4M3) return (k + 15) / 16 * 16;
+  return (k + kBlockCodes - 1) / kBlockCodes * kBlockCodes / 2;
+}
+
+// How the codes of a row lie: CodeRows says why.
+struct Order {
+  Index k = 0;                         // places
+  int group_size = 0;                  // of them
+  std::vector<int32_t> column_of;      // [k], -1: no code lies there. Empty: as in the part, and so is
+  std::vector<int32_t> group_of_unit;  // [k / group_size], the part's group of each of these
+};
+
+Order order_of(const QuantizedPart& part) {
+  const int word = part.kind == CodeKind::kInt4 ? kInt4Unit : kE4M3Unit;
+  const auto group_size = static_cast<int>(part.group_size);
+  const Index num_groups = part.scales.dim(1);
+  const Index k = part.in_features;
+  // One group a row: a size that every block of codes divides.
+  if (part.group_of.empty() && num_groups == 1)
+    return {.k = k, .group_size = static_cast<int>((k + kBlockCodes - 1) / kBlockCodes) * kBlockCodes};
+  if (part.group_of.empty() && group_size % word == 0) return {.k = k, .group_size = group_size};
+  std::vector<std::vector<int32_t>> columns(static_cast<size_t>(num_groups));
+  for (int32_t column = 0; column < k; ++column) {
+    const int group = part.group_of.empty() ? column / group_size : part.group_of.as<int32_t>()[column];
+    columns[static_cast<size_t>(group)].push_back(column);
+  }
+  const bool even = std::all_of(columns.begin(), columns.end(),
+                                [&](const auto& group) { return std::ssize(group) <= group_size; });
+  Order order{.group_size = even && group_size % word == 0 ? group_size : word};
+  for (int32_t group = 0; group < num_groups; ++group) {
+    const std::vector<int32_t>& own = columns[static_cast<size_t>(group)];
+    order.column_of.insert(order.column_of.end(), own.begin(), own.end());
+    while (std::ssize(order.column_of) % order.group_size != 0) order.column_of.push_back(-1);
+    order.group_of_unit.resize(order.column_of.size() / static_cast<size_t>(order.group_size), group);
+  }
+  order.k = std::ssize(order.column_of);
+  return order;
 }
 
 // Eight codes side by side in four bytes: even ones to the low half, odd ones to the high half.
@@ -42,65 +78,106 @@ void pack_block(const uint8_t* from, uint8_t* to) {
   std::memcpy(to, placed, sizeof(placed));
 }
 
-void pack_row(const QuantizedPart& part, Index row, uint8_t* to) {
-  const uint8_t* from = static_cast<const uint8_t*>(part.codes.data) + row * part.codes.stride(0);
-  const Index num_bytes = part.codes.dim(1);
-  if (part.kind == CodeKind::kE4M3) {
+// The codes of a row in an order; zeros where there is none.
+void reorder(CodeKind kind, const uint8_t* from, const std::vector<int32_t>& column_of,
+             std::vector<uint8_t>& to) {
+  const bool int4 = kind == CodeKind::kInt4;
+  to.assign(int4 ? (column_of.size() + 1) / 2 : column_of.size(), 0);
+  for (size_t i = 0; i < column_of.size(); ++i) {
+    const int32_t column = column_of[i];
+    if (column < 0) continue;
+    if (int4)
+      to[i / 2] |= static_cast<uint8_t>((from[column / 2] >> (column % 2 * 4) & 15) << (i % 2 * 4));
+    else
+      to[i] = from[column];
+  }
+}
+
+// k codes side by side to where kernels want them.
+void pack_codes(CodeKind kind, Index k, const uint8_t* from, uint8_t* to) {
+  const Index num_bytes = kind == CodeKind::kE4M3 ? k : (k + 1) / 2;
+  if (kind == CodeKind::kE4M3) {
     std::memcpy(to, from, static_cast<size_t>(num_bytes));
-    std::memset(to + num_bytes, 0, static_cast<size_t>(code_stride_bytes(part) - num_bytes));
+    std::memset(to + num_bytes, 0, static_cast<size_t>(code_stride_bytes(kind, k) - num_bytes));
     return;
   }
   constexpr Index kBlockBytes = kBlockCodes / 2;
-  const Index whole = part.in_features / kBlockCodes * kBlockBytes;
+  const Index whole = k / kBlockCodes * kBlockBytes;
   for (Index at = 0; at < whole; at += kBlockBytes) pack_block(from + at, to + at);
   if (whole == num_bytes) return;
   uint8_t last[kBlockBytes] = {};
   std::memcpy(last, from + whole, static_cast<size_t>(num_bytes - whole));
-  if (part.in_features % 2 != 0) last[num_bytes - whole - 1] &= 0x0f;  // an odd K leaves half a byte
+  if (k % 2 != 0) last[num_bytes - whole - 1] &= 0x0f;  // an odd K leaves half a byte
   pack_block(last, to + whole);
+}
+
+bool same_groups(const TensorView& a, const TensorView& b) {
+  if (a.empty() || b.empty()) return a.empty() && b.empty();
+  return std::memcmp(a.data, b.data, a.size_bytes()) == 0;
 }
 
 // Parts that lie behind each other as one.
 bool same_form(const QuantizedPart& a, const QuantizedPart& b) {
   return a.kind == b.kind && a.group_size == b.group_size && a.scale_rows == b.scale_rows &&
          a.out_features % a.scale_rows == 0 && a.scales.dtype == b.scales.dtype &&
-         a.zeros.empty() == b.zeros.empty() && a.group_of.empty() && b.group_of.empty();
+         a.zeros.empty() == b.zeros.empty() && same_groups(a.group_of, b.group_of);
 }
 
 using Run = std::vector<const QuantizedPart*>;
 
-Buffer upload_rows(Device& device, const Run& run, const TensorView QuantizedPart::*field) {
+Buffer upload_ints(Device& device, const std::vector<int32_t>& values) {
+  if (values.empty()) return {};
+  Buffer moved = device.allocate(DType::kI32, {std::ssize(values)});
+  device.upload(moved.data(), values.data(), moved.size_bytes());
+  return moved;
+}
+
+// Scales or zeros of all rows, one for each unit of the order.
+Buffer upload_rows(Device& device, const Run& run, const Order& order,
+                   const TensorView QuantizedPart::*field) {
   const TensorView& first = run[0]->*field;
   if (first.empty()) return {};
   Index rows = 0;
   for (const QuantizedPart* part : run) rows += (part->*field).dim(0);
-  const Index columns = first.shape.rank == 2 ? first.dim(1) : 1;
+  const Index columns = order.column_of.empty() ? first.dim(1) : std::ssize(order.group_of_unit);
   const auto size = static_cast<Index>(dtype_size(first.dtype));
   Buffer all(first.dtype, {rows, columns});
   char* to = static_cast<char*>(all.data());
   for (const QuantizedPart* part : run) {
     const TensorView& view = part->*field;
-    for (Index i = 0; i < view.dim(0); ++i, to += columns * size)
-      std::memcpy(to, static_cast<const char*>(view.data) + i * view.stride(0) * size,
-                  static_cast<size_t>(columns * size));
+    for (Index i = 0; i < view.dim(0); ++i)
+      for (Index unit = 0; unit < columns; ++unit, to += size) {
+        const Index group = order.column_of.empty() ? unit : order.group_of_unit[static_cast<size_t>(unit)];
+        std::memcpy(to, static_cast<const char*>(view.data) + (i * view.stride(0) + group) * size,
+                    static_cast<size_t>(size));
+      }
   }
   Buffer moved = device.allocate(first.dtype, {rows, columns});
   device.upload(moved.data(), all.data(), all.size_bytes());
   return moved;
 }
 
-Buffer upload_codes(Device& device, const Run& run, Index num_rows) {
-  const Index stride = code_stride_bytes(*run[0]);
+Buffer upload_codes(Device& device, const Run& run, const Order& order, Index num_rows) {
+  const CodeKind kind = run[0]->kind;
+  const Index stride = code_stride_bytes(kind, order.k);
   Buffer codes = device.allocate(DType::kU8, {num_rows, stride});
   const Index at_once = std::max<Index>(1, kCodeStagingBytes / stride);
   Buffer staging;
+  std::vector<uint8_t> ordered;
   char* to = static_cast<char*>(codes.data());
   for (const QuantizedPart* part : run)
     for (Index begin = 0; begin < part->out_features; begin += at_once) {
       const Index count = std::min(at_once, part->out_features - begin);
       if (staging.data() == nullptr) staging = Buffer(DType::kU8, {std::min(at_once, num_rows), stride});
-      for (Index i = 0; i < count; ++i)
-        pack_row(*part, begin + i, static_cast<uint8_t*>(staging.data()) + i * stride);
+      for (Index i = 0; i < count; ++i) {
+        const uint8_t* row =
+            static_cast<const uint8_t*>(part->codes.data) + (begin + i) * part->codes.stride(0);
+        if (!order.column_of.empty()) {
+          reorder(kind, row, order.column_of, ordered);
+          row = ordered.data();
+        }
+        pack_codes(kind, order.k, row, static_cast<uint8_t*>(staging.data()) + i * stride);
+      }
       device.upload(to, staging.data(), static_cast<size_t>(count * stride));
       device.wait();  // the staging memory is written again
       to += count * stride;
@@ -108,9 +185,9 @@ Buffer upload_codes(Device& device, const Run& run, Index num_rows) {
   return codes;
 }
 
-void upload_scales(Device& device, const Run& run, PackedRows& rows) {
-  rows.scales = upload_rows(device, run, &QuantizedPart::scales);
-  rows.zeros = upload_rows(device, run, &QuantizedPart::zeros);
+void upload_scales(Device& device, const Run& run, const Order& order, PackedRows& rows) {
+  rows.scales = upload_rows(device, run, order, &QuantizedPart::scales);
+  rows.zeros = upload_rows(device, run, order, &QuantizedPart::zeros);
   rows.view.zeros = {static_cast<uint8_t*>(rows.zeros.data())};
   void* const scales = rows.scales.data();
   const DType dtype = run[0]->scales.dtype;
@@ -120,11 +197,13 @@ void upload_scales(Device& device, const Run& run, PackedRows& rows) {
 }
 
 // Scales and zeros as the matrix product wants them, where they fit; else empty, and both go as they are.
-void upload_affine(Device& device, const Run& run, PackedRows& rows) {
+void upload_affine(Device& device, const Run& run, const Order& order, PackedRows& rows) {
   const QuantizedPart& first = *run[0];
   CodeRows& view = rows.view;
-  if (!rows.fused() || dtype_size(first.scales.dtype) != sizeof(uint16_t)) return;
-  view.affine_span = view.group_size % 128 == 0 ? 128 : view.group_size % 64 == 0 ? 64 : kGroupUnit;
+  if (first.kind != CodeKind::kInt4 || view.scale_rows != 1 ||
+      dtype_size(first.scales.dtype) != sizeof(uint16_t))
+    return;
+  view.affine_span = view.group_size % 128 == 0 ? 128 : view.group_size % 64 == 0 ? 64 : kInt4Unit;
   view.affine_halves = first.scales.dtype == DType::kF16;
   const Index columns = (rows.out_features + kTileRows - 1) / kTileRows * kTileRows;
   view.affine_per_group = view.group_size / view.affine_span;
@@ -137,7 +216,8 @@ void upload_affine(Device& device, const Run& run, PackedRows& rows) {
       const uint8_t* zeros =
           part->zeros.empty() ? nullptr : part->zeros.as<uint8_t>() + i * part->zeros.stride(0);
       for (int at = 0; at < affine_rows; ++at) {
-        const int group = std::min(at / view.affine_per_group, view.groups - 1);  // behind K any will do
+        const int unit = std::min(at / view.affine_per_group, view.groups - 1);  // behind K any will do
+        const int group = order.column_of.empty() ? unit : order.group_of_unit[static_cast<size_t>(unit)];
         const int zero = zeros == nullptr ? view.default_zero : zeros[group];
         words[static_cast<size_t>(at * columns + affine_place(row))] =
             scales[group] | static_cast<uint32_t>(zero) << 16;
@@ -152,26 +232,32 @@ PackedRows pack_run(const Context& context, const Run& run, DType dtype) {
   const QuantizedPart& first = *run[0];
   PackedRows rows{.kind = first.kind, .in_features = first.in_features};
   for (const QuantizedPart* part : run) rows.out_features += part->out_features;
-  rows.codes = upload_codes(context.device, run, rows.out_features);
-  rows.group_of = upload_rows(context.device, run, &QuantizedPart::group_of);
-  const Index groups = first.scales.dim(1);
-  rows.view = {
-      .codes = {static_cast<uint32_t*>(rows.codes.data())},
-      .group_of = {static_cast<int32_t*>(rows.group_of.data())},
-      .default_zero = first.kind == CodeKind::kInt4 ? 8 : 0,
-      .n = static_cast<int>(rows.out_features),
-      .k = static_cast<int>(rows.in_features),
-      .stride = static_cast<int>(code_stride_bytes(first) / 4),
-      .groups = static_cast<int>(groups),
-      // One group a row: a size that every block of codes divides.
-      .group_size = static_cast<int>(
-          groups == 1 ? (first.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes : first.group_size),
-      .scale_rows = static_cast<int>(first.scale_rows)};
-  upload_affine(context.device, run, rows);
-  if (rows.view.affine.empty()) upload_scales(context.device, run, rows);
-  const auto row_bytes = padded_columns(rows.in_features, dtype) * static_cast<Index>(dtype_size(dtype));
-  if (!rows.fused() || context.dequant_prefill)
-    context.dequantised.make_room(rows.out_features, rows.in_features, row_bytes);
+  const Order order = order_of(first);
+  rows.codes = upload_codes(context.device, run, order, rows.out_features);
+  rows.column_of = upload_ints(context.device, order.column_of);
+  std::vector<int32_t> place_of(order.column_of.empty() ? 0 : static_cast<size_t>(first.in_features));
+  for (size_t i = 0; i < order.column_of.size(); ++i)
+    if (order.column_of[i] >= 0) place_of[static_cast<size_t>(order.column_of[i])] = static_cast<int32_t>(i);
+  rows.place_of = upload_ints(context.device, place_of);
+  rows.view = {.codes = {static_cast<uint32_t*>(rows.codes.data())},
+               .place_of = {static_cast<int32_t*>(rows.place_of.data())},
+               .default_zero = first.kind == CodeKind::kInt4 ? 8 : 0,
+               .n = static_cast<int>(rows.out_features),
+               .k = static_cast<int>(order.k),
+               .columns = static_cast<int>(first.in_features),
+               .stride = static_cast<int>(code_stride_bytes(first.kind, order.k) / 4),
+               .groups = static_cast<int>(order.column_of.empty() ? first.scales.dim(1)
+                                                                  : std::ssize(order.group_of_unit)),
+               .group_size = order.group_size,
+               .scale_rows = static_cast<int>(first.scale_rows)};
+  upload_affine(context.device, run, order, rows);
+  if (rows.view.affine.empty()) upload_scales(context.device, run, order, rows);
+  const auto size = static_cast<Index>(dtype_size(dtype));
+  if (context.dequant_prefill)
+    context.dequantised.make_room(rows.out_features, rows.in_features,
+                                  padded_columns(rows.in_features, dtype) * size);
+  if (!order.column_of.empty())
+    context.dequantised.make_room(static_cast<size_t>(kFusedRows * order.k * size));
   return rows;
 }
 
@@ -184,7 +270,7 @@ Matmul columns_of(const Matmul& args, Index begin, Index count) {
 }
 
 // The dense product with rows that are unpacked for it.
-void multiply_unpacked(const Context& context, const Matmul& args, const PackedRows& rows, bool decode) {
+void multiply_unpacked(const Context& context, const Matmul& args, const PackedRows& rows) {
   const DType dtype = args.x.dtype;
   const Index stride = padded_columns(rows.in_features, dtype);
   const Index at_once =
@@ -197,10 +283,7 @@ void multiply_unpacked(const Context& context, const Matmul& args, const PackedR
                               stride);
     Matmul part = columns_of(args, begin, count);
     part.weight = &weight;
-    if (decode)
-      gemv(context, part);
-    else if (!context.library.matmul(part))
-      gemm(context, part);
+    if (!context.library.matmul(part)) gemm(context, part);
   }
 }
 
@@ -211,26 +294,29 @@ Matmul few_rows(const Matmul& args, Index begin, Index count) {
   return part;
 }
 
+// x in the order of the codes.
+TensorView ordered(const Context& context, const TensorView& x, const PackedRows& rows) {
+  const TensorView out(context.dequantised.data(), x.dtype, {x.dim(0), rows.view.k});
+  gather_columns(context, x, rows.column_of.view(), out);
+  return out;
+}
+
 void multiply(const Context& context, const Matmul& args, const PackedRows& rows, Index num_decode) {
   const Index num_rows = args.x.dim(0);
-  const Index num_fused = !rows.fused() ? 0 : context.dequant_prefill ? num_decode : num_rows;
+  const Index num_fused = context.dequant_prefill ? num_decode : num_rows;
   for (Index begin = 0; begin < num_fused; begin += kFusedRows) {
-    const Matmul part = few_rows(args, begin, std::min(kFusedRows, num_fused - begin));
-    if (!w4a16_mma(context, part, rows.view)) w4a16(context, part, rows.view);
+    Matmul part = few_rows(args, begin, std::min(kFusedRows, num_fused - begin));
+    if (rows.column_of.data() != nullptr) part.x = ordered(context, part.x, rows);
+    if (!w4a16_mma(context, part, rows.view)) packed_gemv(context, part, rows.view, rows.kind);
   }
-  if (num_fused < num_decode)
-    multiply_unpacked(context, few_rows(args, 0, num_decode), rows, /*decode=*/true);
-  const Index done = std::max(num_fused, num_decode);
-  if (done < num_rows)
-    multiply_unpacked(context, few_rows(args, done, num_rows - done), rows, /*decode=*/false);
+  if (num_fused < num_rows) multiply_unpacked(context, few_rows(args, num_fused, num_rows - num_fused), rows);
 }
 
 }  // namespace
 
 void DequantWorkspace::make_room(Index n, Index k, Index row_bytes) {
   const Index rows = rows_at_once(n, row_bytes);
-  size_bytes_ = std::max(size_bytes_, static_cast<size_t>(rows * row_bytes));
-  scratch_.reserve(size_bytes_);
+  make_room(static_cast<size_t>(rows * row_bytes));
   const std::pair<Index, Index> shape(n, k);
   if (rows == n || std::find(told_.begin(), told_.end(), shape) != told_.end()) return;
   told_.push_back(shape);

@@ -16,20 +16,16 @@ struct PackedRows {
   Index out_features = 0;
   Index in_features = 0;
   Buffer codes;
-  Buffer affine;    // i32 or empty; then
-  Buffer scales;    // these
-  Buffer zeros;     // u8 or empty
-  Buffer group_of;  // i32 or empty
-  CodeRows view{};  // of all of them
+  Buffer affine;     // i32 or empty; then
+  Buffer scales;     // these
+  Buffer zeros;      // u8 or empty
+  Buffer column_of;  // i32 [view.k], of each place, -1: none; or empty, then
+  Buffer place_of;   // this is empty too
+  CodeRows view{};   // of all of them
 
-  // Whether decode rows are multiplied with the codes: 4 bits, groups of whole units in order.
-  bool fused() const {
-    return kind == CodeKind::kInt4 && view.group_of.empty() && view.group_size % kGroupUnit == 0 &&
-           view.scale_rows == 1;
-  }
   size_t size_bytes() const {
     return codes.size_bytes() + affine.size_bytes() + scales.size_bytes() + zeros.size_bytes() +
-           group_of.size_bytes();
+           column_of.size_bytes() + place_of.size_bytes();
   }
 };
 

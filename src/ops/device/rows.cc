@@ -44,6 +44,31 @@ struct GatherWideKernel {
   }
 };
 
+// out[i, j] = x[i, column_of[j]], 0 where there is none. Thread: a word of out; y: row i.
+template <class T>
+struct GatherColumnsKernel {
+  static constexpr bool kOverlaps = true;
+  static constexpr int kThreads = 256;
+  Matrix<T> x;                // [m, ...]
+  Global<int32_t> column_of;  // [n]
+  Matrix<T> out;              // [m, n] in whole words
+  int n;
+
+  DEVICE_FN void operator()() const {
+    release_next();
+    await_previous();
+    const int j = (block_idx().x * kThreads + thread_idx()) * kVec<T>;
+    if (j >= n) return;
+    Vec<T, kVec<T>> word;
+#pragma unroll
+    for (int e = 0; e < kVec<T>; ++e) {
+      const int column = column_of.get(j + e);
+      word.v[e] = column < 0 ? from_float<T>(0.0f) : x.row(block_idx().y).get(column);
+    }
+    out.row(block_idx().y).template store<kVec<T>>(j, word);
+  }
+};
+
 // y of one element, before its rounding.
 template <class T>
 DEVICE_FN float normed(float value, float scale, float weight, bool round_then_scale) {
@@ -257,6 +282,22 @@ void embed(const Context& context, const Embed& args) {
   CHECK_MSG(table.dtype == args.out.dtype, "[embed] table: got {}, need {}", dtype_name(table.dtype),
             dtype_name(args.out.dtype));
   gather(context, "embed", table, args.ids, args.out);
+}
+
+void gather_columns(const Context& context, const TensorView& x, const TensorView& column_of,
+                    const TensorView& out) {
+  dispatch_element(x.dtype, [&]<class T>() {
+    using Kernel = GatherColumnsKernel<T>;
+    launch(
+        context.device,
+        {.name = "gather_columns",
+         .grid = {ceil_div(out.dim(1), Kernel::kThreads * kVec<T>), static_cast<int>(out.dim(0))},
+         .bytes = 2.0 * static_cast<double>(out.size_bytes()) + static_cast<double>(column_of.size_bytes())},
+        Kernel{.x = matrix<T>(x),
+               .column_of = global<int32_t>(column_of),
+               .out = matrix<T>(out),
+               .n = static_cast<int>(out.dim(1))});
+  });
 }
 
 void gather_rows(const Context& context, const GatherRows& args) {

@@ -28,6 +28,25 @@ DEVICE_FN float to_float(e4m3_t value) {
   return half_to_float(static_cast<uint16_t>(sign | (magnitude << 7))) * 256.0f;
 }
 
+// Four codes of one word, none a NaN, over kE4M3Scale: exact. Without an instruction for it two at a
+// time: between f16's sign and exponent, whose bias is 8 larger.
+constexpr float kE4M3Scale = kConvertsE4M3 ? 1.0f : 256.0f;
+DEVICE_FN void unpack_e4m3(uint32_t word, float (&out)[4]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if constexpr (kConvertsE4M3) {
+      const uint32_t pair = e4m3_pair_to_halves(static_cast<uint16_t>(word >> (16 * i)));
+      out[2 * i] = half_to_float(static_cast<uint16_t>(pair));
+      out[2 * i + 1] = half_to_float(static_cast<uint16_t>(pair >> 16));
+    } else {  // codes i and i + 2, each at the top of a half
+      const uint32_t tops = i == 0 ? word << 8 : word;
+      const uint32_t pair = (tops & 0x80008000u) | ((tops >> 1) & 0x3f803f80u);
+      out[i] = half_to_float(static_cast<uint16_t>(pair));
+      out[i + 2] = half_to_float(static_cast<uint16_t>(pair >> 16));
+    }
+  }
+}
+
 template <class T>
 DEVICE_FN T from_float(float value);
 template <>

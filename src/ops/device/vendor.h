@@ -214,8 +214,17 @@ DEVICE_FN void add_global(int64_t* address, int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+constexpr bool kConvertsE4M3 = true;  // one instruction for e4m3_pair_to_halves()
+#else
+constexpr bool kConvertsE4M3 = false;
+#endif
+#if !defined(__CUDACC__)
+__device__ uint32_t e4m3_pair_to_halves(uint16_t);  // has no body: nobody asks
+#endif
+
 #if defined(__CUDACC__)
-// Two e4m3 codes as two f16, exactly, the first in the low half: one instruction from sm_89 on.
+// Two e4m3 codes as two f16, exactly, the first in the low half.
 DEVICE_FN uint32_t e4m3_pair_to_halves(uint16_t codes) {
   const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
   return pair.x | static_cast<uint32_t>(pair.y) << 16;

@@ -1,6 +1,6 @@
 // out = x W^T for up to 16 rows of x and 4-bit weights on matrix units: 16-bit floats. Weights are the rows
 // of the products and x their columns, so that one to eight rows of x cost the same; codes become exact
-// 16-bit numbers and scales act on the fp32 sum of a group. w4a16.cc takes what this one does not.
+// 16-bit numbers and scales act on the fp32 sum of a group. packed_gemv.cc takes what this one does not.
 #include <algorithm>
 
 #include "ops/device/code_rows.h"

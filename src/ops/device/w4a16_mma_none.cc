@@ -1,4 +1,4 @@
-// This build has no matrix units for 4-bit products: w4a16.cc takes all of them.
+// This build has no matrix units for 4-bit products: packed_gemv.cc takes all of them.
 #include "ops/device/kernels.h"
 
 namespace longspan::ops::device {

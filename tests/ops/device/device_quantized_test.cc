@@ -19,7 +19,12 @@ const PartSpec kForms[] = {
     {.n = 40, .k = 96, .group_size = 96, .scale_dtype = DType::kF32},
     {.n = 17, .k = 75, .group_size = 32, .has_zeros = true},
     {.n = 19, .k = 41, .group_size = 5, .has_zeros = true},
-    {.n = 33, .k = 128, .group_size = 32, .scale_dtype = DType::kF16, .has_zeros = true, .permuted = true},
+    {.n = 33,
+     .k = 128,
+     .group_size = 32,
+     .scale_dtype = DType::kF16,
+     .has_zeros = true,
+     .groups = Groups::kScattered},
     {.n = 80, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
     {.n = 37,
      .k = 131,
@@ -27,7 +32,23 @@ const PartSpec kForms[] = {
      .kind = CodeKind::kE4M3,
      .scale_dtype = DType::kF32,
      .scale_rows = 16},
+    {.n = 41, .k = 2100, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 128},
+    {.n = 22,
+     .k = 531,
+     .group_size = 48,
+     .kind = CodeKind::kE4M3,
+     .scale_dtype = DType::kF16,
+     .scale_rows = 5},
+    {.n = 9, .k = 77, .group_size = 20, .kind = CodeKind::kE4M3, .scale_rows = 3},
     {.n = 24, .k = 1032, .group_size = 1032, .scale_dtype = DType::kF16},
+    {.n = 29, .k = 640, .group_size = 128, .has_zeros = true, .groups = Groups::kShuffled},
+    {.n = 18, .k = 339, .group_size = 64, .scale_dtype = DType::kF32, .groups = Groups::kShuffled},
+    {.n = 13,
+     .k = 150,
+     .group_size = 32,
+     .kind = CodeKind::kE4M3,
+     .groups = Groups::kShuffled,
+     .scale_rows = 4},
     {.n = 101, .k = 1224, .group_size = 128, .has_zeros = true},  // tiles for every unit of the emulator
 };
 
@@ -99,9 +120,6 @@ TYPED_TEST(DeviceQuantized, DecodeRowsAreTheExactProductRoundedOnce) {
       const Buffer exact = part.dense<float>();
       const Buffer x = random_rows<T>(kRows, spec.k);
       const Buffer out = product(*device, x.view(), *packed, kAll);
-      // Weights that are unpacked to T first carry that rounding, too.
-      const bool fused = spec.kind == CodeKind::kInt4 && !spec.permuted &&
-                         (spec.group_size % 32 == 0 || spec.group_size >= spec.k);
       const double step = std::is_same_v<T, float> ? 0 : std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11;
       for (Index i = 0; i < kRows; ++i)
         for (Index j = 0; j < spec.n; ++j) {
@@ -114,7 +132,7 @@ TYPED_TEST(DeviceQuantized, DecodeRowsAreTheExactProductRoundedOnce) {
             magnitude += std::abs(term);
           }
           ASSERT_NEAR(static_cast<float>(out.view().template as<T>()[i * spec.n + j]), want,
-                      std::abs(want) * step + (fused ? 0 : magnitude * step / 2) + 8e-6 * magnitude + 1e-30)
+                      std::abs(want) * step + 8e-6 * magnitude + 1e-30)
               << device->name() << " " << form_text(spec) << " at " << i << ", " << j;
         }
     }
@@ -123,14 +141,15 @@ TYPED_TEST(DeviceQuantized, DecodeRowsAreTheExactProductRoundedOnce) {
 TYPED_TEST(DeviceQuantized, ARowHasTheSameBitsInAnyCompany) {
   using T = TypeParam;
   for (StagedBackend* device : devices())
-    for (const PartSpec& spec : {kForms[0], kForms[4], kForms[6], kForms[10]}) {
+    for (const size_t form : {0, 4, 6, 7, 9, 13, 14, 15, 16}) {
+      const PartSpec& spec = kForms[form];
       const RandomPart part(spec);
       const auto packed = this->pack(*device, {part.part()});
       const Buffer x = random_rows<T>(70, spec.k);
       const auto row_bytes = static_cast<size_t>(spec.n) * sizeof(T);
-      for (const Index num_decode : {kAll, Index{0}}) {
+      const auto expect_same = [&](Index num_decode, const std::vector<Index>& counts) {
         const Buffer all = product(*device, x.view(), *packed, num_decode);
-        for (const Index m : {1, 2, 3, 5, 8, 9, 16, 17, 33, 70}) {
+        for (const Index m : counts) {
           const Index first = 70 - m;
           const Buffer some = product(*device, x.view().rows(first, m), *packed, num_decode);
           EXPECT_EQ(std::memcmp(some.data(),
@@ -139,7 +158,9 @@ TYPED_TEST(DeviceQuantized, ARowHasTheSameBitsInAnyCompany) {
                     0)
               << device->name() << " " << form_text(spec) << " rows " << m;
         }
-      }
+      };
+      expect_same(kAll, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 33, 70});
+      if (form <= 6) expect_same(0, {1, 2, 3, 5, 8, 9, 16, 17, 33, 70});  // the dense product's business
       // Both kinds of rows in one call.
       const Buffer mixed = product(*device, x.view(), *packed, 5);
       const Buffer decode = product(*device, x.view().rows(0, 5), *packed, kAll);
@@ -159,11 +180,15 @@ TYPED_TEST(DeviceQuantized, PartsOfSeveralFormsStandSideBySide) {
   const RandomPart third({.n = 20, .k = 160, .group_size = 64, .scale_dtype = DType::kF16}, 3);
   const RandomPart fourth({.n = 16, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 16},
                           4);
+  const PartSpec shuffled{.n = 24, .k = 160, .group_size = 32, .groups = Groups::kShuffled};
+  const RandomPart fifth(shuffled, 5), sixth(shuffled, 6);
+  QuantizedPart one_with_fifth = sixth.part();
+  one_with_fifth.group_of = fifth.part().group_of;
   for (StagedBackend* device : devices()) {
-    const std::vector<WeightPart> parts{first.part(), second.part(), dense.view(), third.part(),
-                                        fourth.part()};
+    const std::vector<WeightPart> parts{first.part(),  second.part(), dense.view(),   third.part(),
+                                        fourth.part(), fifth.part(),  one_with_fifth, sixth.part()};
     const auto together = this->pack(*device, parts);
-    ASSERT_EQ(together->out_features, 112);
+    ASSERT_EQ(together->out_features, 184);
     for (const Index num_decode : {kAll, Index{0}}) {
       const Buffer x = random_rows<T>(7, 160);
       const Buffer out = product(*device, x.view(), *together, num_decode);
@@ -172,7 +197,7 @@ TYPED_TEST(DeviceQuantized, PartsOfSeveralFormsStandSideBySide) {
         const Buffer alone = product(*device, x.view(), *this->pack(*device, {part}), num_decode);
         const Index n = out_features_of(part);
         for (Index i = 0; i < 7; ++i)
-          EXPECT_EQ(std::memcmp(out.view().template as<T>() + i * 112 + column,
+          EXPECT_EQ(std::memcmp(out.view().template as<T>() + i * 184 + column,
                                 alone.view().template as<T>() + i * n, static_cast<size_t>(n) * sizeof(T)),
                     0)
               << device->name() << " column " << column << " row " << i;
@@ -228,23 +253,31 @@ TEST(DeviceDequantWorkspace, BoundsWhatIsUnpackedAtOnce) {
 }
 
 TEST(DeviceDequantWorkspace, WithoutItTheFusedProductTakesAllRows) {
-  const PartSpec spec{.n = 48, .k = 256, .group_size = 128};
-  const RandomPart part(spec);
-  const WeightPart parts[] = {part.part()};
-  const Buffer x = random_rows<bf16>(40, spec.k);
-  StagedBackend device(device::make_backend(0, {.dequant_prefill = false}));
-  const auto weight = device.pack_quantized(parts, DType::kBF16);
-  EXPECT_TRUE(same_bits(product(device, x.view(), *weight, 0), product(device, x.view(), *weight, kAll)));
+  for (const CodeKind kind : {CodeKind::kInt4, CodeKind::kE4M3}) {
+    const RandomPart part({.n = 48, .k = 256, .group_size = 128, .kind = kind});
+    const WeightPart parts[] = {part.part()};
+    const Buffer x = random_rows<bf16>(40, 256);
+    StagedBackend device(device::make_backend(0, {.dequant_prefill = false}));
+    const auto weight = device.pack_quantized(parts, DType::kBF16);
+    EXPECT_TRUE(same_bits(product(device, x.view(), *weight, 0), product(device, x.view(), *weight, kAll)));
+  }
 }
 
 // What is recorded reads x anew each time; the workspace is the backend's own and goes with it.
 TEST(DeviceDequantWorkspace, RecordedProductsFollowTheirInputs) {
   const PartSpec spec{.n = 64, .k = 256, .group_size = 128, .has_zeros = true};
-  const RandomPart part(spec);
-  const WeightPart parts[] = {part.part()};
+  const RandomPart int4(spec);
+  const RandomPart fp8({.n = 64, .k = 256, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 128});
+  const RandomPart shuffled({.n = 64, .k = 256, .group_size = 128, .groups = Groups::kShuffled});
+  struct Case {
+    Index m;
+    const RandomPart& part;
+  };
   for (int index = 0; index < (on_emulator() ? 2 : 1); ++index) {
     const size_t free_before = device::free_memory_bytes(index);
-    for (const Index m : {1, 20, 65}) {
+    for (const auto& [m, part] : {Case{1, int4}, Case{20, int4}, Case{65, int4}, Case{1, fp8}, Case{20, fp8},
+                                  Case{1, shuffled}, Case{20, shuffled}}) {
+      const WeightPart parts[] = {part.part()};
       const std::unique_ptr<Backend> device = device::make_backend(index);
       const auto weight = device->pack_quantized(parts, DType::kBF16);
       Buffer x = device->allocate(DType::kBF16, {m, spec.k}),
