@@ -25,8 +25,10 @@ int64_t multiply_adds(int64_t rounds, float* sum) {
   hn::Vec<D> chains[kChains];
   for (int i = 0; i < kChains; ++i) chains[i] = hn::Set(D(), static_cast<float>(i));
   const auto x = hn::Set(D(), 0.999f);
-  for (int64_t round = 0; round < rounds; ++round) UNROLL(12)
-  for (int i = 0; i < kChains; ++i) chains[i] = hn::MulAdd(chains[i], x, x);
+  for (int64_t round = 0; round < rounds; ++round) {
+    UNROLL(12)
+    for (int i = 0; i < kChains; ++i) chains[i] = hn::MulAdd(chains[i], x, x);
+  }
   for (int i = 0; i < kChains; ++i) *sum += hn::GetLane(chains[i]);
   return rounds * kChains * 2 * static_cast<int64_t>(hn::Lanes(D()));
 }
@@ -34,8 +36,10 @@ int64_t multiply_adds(int64_t rounds, float* sum) {
 float read(const float* from, int64_t count) {
   const int64_t step = static_cast<int64_t>(hn::Lanes(D()));
   hn::Vec<D> sums[4] = {hn::Zero(D()), hn::Zero(D()), hn::Zero(D()), hn::Zero(D())};
-  for (int64_t i = 0; i + 4 * step <= count; i += 4 * step) UNROLL(4)
-  for (int j = 0; j < 4; ++j) sums[j] = hn::Add(sums[j], hn::LoadU(D(), from + i + j * step));
+  for (int64_t i = 0; i + 4 * step <= count; i += 4 * step) {
+    UNROLL(4)
+    for (int j = 0; j < 4; ++j) sums[j] = hn::Add(sums[j], hn::LoadU(D(), from + i + j * step));
+  }
   return hn::GetLane(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
 

@@ -54,10 +54,12 @@ template <int kRows, int kPanels>
 
   __m512 sum[kRows][kPanels];
   UNROLL(8)
-  for (int r = 0; r < kRows; ++r) UNROLL(2)
-  for (int p = 0; p < kPanels; ++p)
-    sum[r][p] = args.accumulate ? _mm512_maskz_loadu_ps(mask[p], args.c + r * args.ldc + p * kPanelCols)
-                                : _mm512_setzero_ps();
+  for (int r = 0; r < kRows; ++r) {
+    UNROLL(2)
+    for (int p = 0; p < kPanels; ++p)
+      sum[r][p] = args.accumulate ? _mm512_maskz_loadu_ps(mask[p], args.c + r * args.ldc + p * kPanelCols)
+                                  : _mm512_setzero_ps();
+  }
 
   const bf16* b = args.b;
   const bf16* a = args.a;
@@ -66,9 +68,11 @@ template <int kRows, int kPanels>
   if (args.k % 2 != 0)
     add_pair<kRows, kPanels>([&](int r) { return int{a[r * args.lda].bits}; }, b, args.panel_elems, sum);
   UNROLL(8)
-  for (int r = 0; r < kRows; ++r) UNROLL(2)
-  for (int p = 0; p < kPanels; ++p)
-    _mm512_mask_storeu_ps(args.c + r * args.ldc + p * kPanelCols, mask[p], sum[r][p]);
+  for (int r = 0; r < kRows; ++r) {
+    UNROLL(2)
+    for (int p = 0; p < kPanels; ++p)
+      _mm512_mask_storeu_ps(args.c + r * args.ldc + p * kPanelCols, mask[p], sum[r][p]);
+  }
 }
 
 template <int kRows>

@@ -104,22 +104,26 @@ void block(const Operands& args, const T* panel) {
   V sums[kRows][kVecs];
   float edge[kPanelCols] = {};
   UNROLL(8)
-  for (int r = 0; r < kRows; ++r) UNROLL(2)
-  for (int p = 0; p < kPanels; ++p) {
-    if (args.accumulate) {
-      load_c(args.c + r * args.ldc + p * kPanelCols, args.cols - p * kPanelCols, edge,
-             &sums[r][p * kPanelVecs]);
-    } else {
-      UNROLL(4)
-      for (int v = 0; v < kPanelVecs; ++v) sums[r][p * kPanelVecs + v] = hn::Zero(D());
+  for (int r = 0; r < kRows; ++r) {
+    UNROLL(2)
+    for (int p = 0; p < kPanels; ++p) {
+      if (args.accumulate) {
+        load_c(args.c + r * args.ldc + p * kPanelCols, args.cols - p * kPanelCols, edge,
+               &sums[r][p * kPanelVecs]);
+      } else {
+        UNROLL(4)
+        for (int v = 0; v < kPanelVecs; ++v) sums[r][p * kPanelVecs + v] = hn::Zero(D());
+      }
     }
   }
   sum_over_k<kRows, kVecs>(args, panel, sums);
   UNROLL(8)
-  for (int r = 0; r < kRows; ++r) UNROLL(2)
-  for (int p = 0; p < kPanels; ++p)
-    store_c(&sums[r][p * kPanelVecs], args.cols - p * kPanelCols, edge,
-            args.c + r * args.ldc + p * kPanelCols);
+  for (int r = 0; r < kRows; ++r) {
+    UNROLL(2)
+    for (int p = 0; p < kPanels; ++p)
+      store_c(&sums[r][p * kPanelVecs], args.cols - p * kPanelCols, edge,
+              args.c + r * args.ldc + p * kPanelCols);
+  }
 }
 
 template <int kRows, class T>
@@ -190,13 +194,15 @@ void pack(const bf16* b, Index ldb, Index k, Index n, bf16* packed) {
     bf16* panel = packed + j * depth;
     const Index cols = std::min(n - j, kPanelCols);
     Index kk = 0;
-    for (; cols == kPanelCols && kk + 2 <= k; kk += 2) UNROLL(4)
-    for (int v = 0; v < kPanelVecs; ++v) {
-      const uint16_t* from = rows + kk * ldb + j + v * kLanes;
-      const auto low = hn::PromoteTo(du, hn::LoadU(d16, from));
-      const auto high = hn::PromoteTo(du, hn::LoadU(d16, from + ldb));
-      hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du,
-                 reinterpret_cast<uint32_t*>(panel + kk * kPanelCols + v * 2 * kLanes));
+    for (; cols == kPanelCols && kk + 2 <= k; kk += 2) {
+      UNROLL(4)
+      for (int v = 0; v < kPanelVecs; ++v) {
+        const uint16_t* from = rows + kk * ldb + j + v * kLanes;
+        const auto low = hn::PromoteTo(du, hn::LoadU(d16, from));
+        const auto high = hn::PromoteTo(du, hn::LoadU(d16, from + ldb));
+        hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du,
+                   reinterpret_cast<uint32_t*>(panel + kk * kPanelCols + v * 2 * kLanes));
+      }
     }
     std::memset(static_cast<void*>(panel + kk * kPanelCols), 0,
                 static_cast<size_t>((depth - kk) * kPanelCols * 2));

@@ -57,6 +57,12 @@ struct CodeRows {
   int scale_rows;
 
   HOST_DEVICE_FN int affine_rows() const { return stride * 8 / affine_span; }
+  // What a product reads of a row: codes, scales and zeros.
+  double row_bytes() const {
+    if (!affine.empty()) return 4.0 * stride + 4.0 * affine_rows();
+    const double scale_bytes = scales.floats.empty() ? 2.0 : 4.0;
+    return 4.0 * stride + groups * (scale_bytes / scale_rows + (zeros.empty() ? 0.0 : 1.0));
+  }
   DEVICE_FN float affine_scale(uint32_t word) const {
     const auto bits = static_cast<uint16_t>(word);
     return affine_halves ? half_to_float(bits) : bfloat_to_float(bits);

@@ -100,8 +100,8 @@ void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Ind
       launch(context.device,
              {.name = "dequantize",
               .grid = {ceil_div(out.dim(0) * octets, Kernel::kThreads)},
-              .bytes = static_cast<double>(out.size_bytes()) +
-                       static_cast<double>(out.dim(0) * rows.stride) * 4.0},
+              .bytes =
+                  static_cast<double>(out.size_bytes()) + static_cast<double>(out.dim(0)) * rows.row_bytes()},
              Kernel{.rows = rows,
                     .out = matrix<T>(out),
                     .first_row = static_cast<int>(first_row),

@@ -19,7 +19,7 @@ class GemmTrial final {
   GemmTrial(Device& device, const Matmul& like, Index num_rows);
 
   double own_seconds();
-  // Infinite where it cannot, or took more than `limit` once.
+  // Infinite where it cannot. Ends early where it takes several times `limit`.
   double seconds_of(const Product& product, double limit);
   // Empty when its rows are those of the own kernel but for rounding, the same bits wherever in the block a
   // row stands, and the same bits again; else which of these fails.

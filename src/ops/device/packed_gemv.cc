@@ -155,7 +155,7 @@ void run_packed_gemv(const Context& context, const Matmul& args, const CodeRows&
   launch(context.device,
          {.name = Codes::kName,
           .grid = {ceil_div(rows.n, Kernel::kRowsPerBlock)},
-          .bytes = static_cast<double>(rows.n) * (4.0 * rows.stride + 2.0 * rows.groups / rows.scale_rows),
+          .bytes = rows.n * rows.row_bytes(),
           .flops = 2.0 * static_cast<double>(args.x.dim(0)) * rows.n * rows.k},
          Kernel{.weight = rows,
                 .x = matrix<T>(args.x),

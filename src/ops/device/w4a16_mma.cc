@@ -224,7 +224,7 @@ void run_w4a16_mma(const Context& context, const Matmul& args, const CodeRows& r
          {.name = "w4a16_mma",
           .grid = {num_tiles},
           .shared_bytes = shared_for_even_blocks(context.device.info(), Kernel::kSharedBytes, num_tiles),
-          .bytes = static_cast<double>(rows.n) * (4.0 * rows.stride + 4.0 * rows.affine_rows()),
+          .bytes = rows.n * rows.row_bytes(),
           .flops = 2.0 * static_cast<double>(args.x.dim(0)) * rows.n * rows.k},
          Kernel{.weight = rows,
                 .x = matrix<T>(args.x),
