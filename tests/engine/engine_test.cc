@@ -67,8 +67,8 @@ TEST(Engine, TheWarmUpLeavesNoTrace) {
 TEST(Engine, APinnedPrefixOutlivesEveryOther) {
   for (const cache::Layout layout : {cache::Layout::kUnified, cache::Layout::kSplit}) {
     engine::EngineOptions options = tiny();
-    options.max_model_len = 1024;
-    options.max_num_seqs = 4;
+    options.max_model_len = 512;
+    options.max_num_seqs = 3;
     options.pages = {.alignment = 64, .layout = layout, .prefix_caching = true};
     options.max_pinned_tokens = 300;
     for (const bool pin : {true, false}) {
@@ -77,8 +77,8 @@ TEST(Engine, APinnedPrefixOutlivesEveryOther) {
           engine.submit({.prompt = prompt(300), .max_new_tokens = 1, .ignore_eos = true, .pin_prefix = pin});
       const testing::Answer cold = testing::collect(first);
       EXPECT_EQ(cold.last.num_cached, 0);
-      for (int32_t other = 1; other <= 40; ++other) {
-        std::vector<int32_t> ids = prompt(900);
+      for (int32_t other = 1; other <= 12; ++other) {
+        std::vector<int32_t> ids = prompt(450);
         ids.front() = 4000 + other;
         testing::generate(engine, ids, 1);
       }
