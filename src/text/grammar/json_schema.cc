@@ -29,6 +29,29 @@ constexpr const char* kDate =
 constexpr const char* kTime =
     "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
 
+constexpr const char* kHostname =
+    "(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.){0,2}[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+constexpr const char* kUriCharacter = "(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})";
+
+// Eight groups, of which `::` may stand for one or more.
+std::string ipv6_regex() {
+  const std::string group = "[0-9A-Fa-f]{1,4}";
+  std::string regex = fmt::format("^(?:(?:{0}:){{7}}{0}|(?:{0}:){{1,7}}:|:(?::{0}){{1,7}}|::", group);
+  for (int before = 1; before <= 6; ++before)
+    regex += fmt::format("|(?:{0}:){{{1}}}(?::{0}){{1,{2}}}", group, before, 7 - before);
+  return regex + ")$";
+}
+
+// ISO 8601 as RFC 3339 has it: no unit is left out between two others.
+std::string duration_regex() {
+  const auto units = [](const char* first, const char* second, const char* third) {
+    return fmt::format("(?:[0-9]+{0}(?:[0-9]+{1}(?:[0-9]+{2})?)?|[0-9]+{1}(?:[0-9]+{2})?|[0-9]+{2})", first,
+                       second, third);
+  };
+  const std::string time = "T" + units("H", "M", "S");
+  return fmt::format("^P(?:[0-9]+W|{}(?:{})?|{})$", units("Y", "M", "D"), time, time);
+}
+
 std::optional<std::string> regex_of_format(const std::string& format) {
   if (format == "date") return fmt::format("^{}$", kDate);
   if (format == "time") return fmt::format("^{}$", kTime);
@@ -41,6 +64,12 @@ std::optional<std::string> regex_of_format(const std::string& format) {
   if (format == "email")  // the common part of RFC 5321
     return "^[A-Za-z0-9_%+-]+(?:\\.[A-Za-z0-9_%+-]+)*@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.)+["
            "A-Za-z]{2,24}$";
+  if (format == "hostname") return fmt::format("^{}$", kHostname);
+  if (format == "ipv6") return ipv6_regex();
+  if (format == "duration") return duration_regex();
+  if (format == "uri")  // with a host
+    return fmt::format("^[A-Za-z][A-Za-z0-9+.-]*://{0}(?::[0-9]{{1,5}})?(?:/{1}*)?(?:\\?{1}*)?(?:#{1}*)?$",
+                       kHostname, kUriCharacter);
   return std::nullopt;
 }
 
@@ -201,9 +230,9 @@ std::set<std::string> JsonSchemaRules::listed_texts(const Json& flat, const std:
   const std::vector<std::string> types = types_of(flat, place);
   std::set<std::string> texts;
   for (const Json& one : values) {
-    const bool fits = types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& type) {
-                        return has_type(one, type);
-                      });
+    const bool fits =
+        !flat.contains("type") ||
+        std::any_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(one, type); });
     const bool is_const = !flat.contains("const") || one == flat["const"];
     if (fits && is_const) texts.insert(dump(one));
   }
@@ -332,9 +361,8 @@ std::optional<NodeId> JsonSchemaRules::array_without_repeats(const Json& flat, B
                                                              const std::string& place) {
   constexpr size_t kMaxListed = 8;  // there is a node for each set of them
   if (flat.value("uniqueItems", Json()) != true || bounds.max <= 1) return std::nullopt;
-  Json items = flat.value("items", Json());
-  if (items.is_object() && !flat.contains("prefixItems"))
-    items = flattener_.flatten(items, schema_place(place, "items"));
+  Json items = flat.contains("prefixItems") ? Json() : flat.value("items", Json());
+  if (items.is_object()) items = flattener_.flatten(items, schema_place(place, "items"));
   std::set<std::string> listed;
   if (items.is_object() && (items.contains("enum") || items.contains("const")))
     listed = listed_texts(items, schema_place(place, "items"));
@@ -418,9 +446,7 @@ std::vector<JsonSchemaRules::Property> JsonSchemaRules::properties_of(const Json
   if (!list.is_object()) fail(ErrorKind::kInvalid, "properties at {}: need an object", place);
   for (const auto& [name, schema] : list.items()) {
     const std::string here = schema_place(schema_place(place, "properties"), name);
-    const bool must = required.contains(name);
-    if (schema == false && !must) continue;
-    properties.push_back({name, value(schema, here), must});
+    properties.push_back({name, value(schema, here), required.contains(name)});
     listed.insert(name);
   }
   for (const std::string& name : order) {  // required, and described by additionalProperties alone

@@ -3,9 +3,10 @@
 // Obeyed: type (also lists), properties, required, additionalProperties, items, prefixItems, minItems,
 // maxItems, enum, const, anyOf, oneOf (as anyOf), allOf and $ref beside other keywords (where the parts can
 // be joined), $ref within the document, also to itself, minLength, maxLength, pattern, format (date, time,
-// date-time, uuid, ipv4, email), minimum and maximum and their exclusive forms, multipleOf (whole, to 1000,
-// and 0.1 to 0.000001), uniqueItems (of at most 8 listed values), nullable. Refused by name: every other
-// keyword of JSON Schema that restricts values. Unknown keywords mean nothing.
+// date-time, duration, uuid, ipv4, ipv6, hostname, email, uri with a host), minimum and maximum and their
+// exclusive forms, multipleOf (whole, to 1000, and 0.1 to 0.000001), uniqueItems (of at most 8 listed
+// values), nullable. Refused by name: every other keyword and format of JSON Schema that restricts values.
+// Unknown ones mean nothing.
 //
 // The texts are a part of what the schema allows, never more:
 //   - properties come in the order of the schema; a schema with properties is closed unless

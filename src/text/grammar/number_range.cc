@@ -244,6 +244,7 @@ std::string number_regex(const NumberRange& range) {
     if (decimals == 0 && !range.max_decimals) return side_regex(in_units(side, 1));
     return ScaledSide(in_units(side, power_of_ten(decimals)), decimals).regex(range.max_decimals);
   });
+  if (parts.empty()) return fmt::format("^{}$", kNothing);
   return fmt::format("^({})$", fmt::join(parts, "|"));
 }
 

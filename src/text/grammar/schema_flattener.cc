@@ -1,6 +1,7 @@
 #include "text/grammar/schema_flattener.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "core/error.h"
@@ -59,8 +60,16 @@ const std::set<std::string> kRefused = {"not",
                                         "unevaluatedProperties",
                                         "unevaluatedItems"};
 
+// Other formats mean nothing, as other keywords do: OpenAPI's int32, password ...
+const std::set<std::string> kFormats = {
+    "date-time", "date",          "time", "duration",     "email",        "idn-email",
+    "hostname",  "idn-hostname",  "ipv4", "ipv6",         "uri",          "uri-reference",
+    "iri",       "iri-reference", "uuid", "uri-template", "json-pointer", "relative-json-pointer",
+    "regex"};
+
 // Values with which a keyword asks for nothing.
 bool asks_for_nothing(const std::string& name, const Json& value) {
+  if (name == "format") return value.is_string() && !kFormats.contains(value.get<std::string>());
   if (name == "uniqueItems") return value == false;
   if (name == "minProperties" || name == "minContains") return value == 0;
   return (name == "unevaluatedProperties" || name == "unevaluatedItems") && value == true;
@@ -99,7 +108,14 @@ Json common_values(const Json& some, const Json& others) {
   return both;
 }
 
-std::string unescaped(std::string part) {  // RFC 6901
+std::string unescaped(std::string part) {  // RFC 6901, in a URI
+  for (size_t at = part.find('%'); at != part.npos; at = part.find('%', at + 1)) {
+    uint8_t byte = 0;
+    const char* const digits = part.data() + at + 1;
+    const size_t size = std::min<size_t>(2, part.size() - at - 1);
+    if (size == 2 && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2)
+      part.replace(at, 3, 1, static_cast<char>(byte));
+  }
   for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")})
     for (size_t at = part.find(from); at != part.npos; at = part.find(from, at + 1)) part.replace(at, 2, to);
   return part;
@@ -225,6 +241,15 @@ Json SchemaFlattener::join(Json schema, const Json& other, std::string_view plac
          "keyword 'additionalProperties' at {}: beside properties from allOf, $ref or anyOf it is not "
          "supported",
          place);
+  // `items` of one part would hold for the first items of the other, too.
+  const auto overlaps = [](const Json& from, const Json& to) {
+    const Json items = from.value("items", Json(true));
+    return items != true && !items.is_array() && to.contains("prefixItems") &&
+           from.value("prefixItems", Json()) != to["prefixItems"];
+  };
+  if (overlaps(schema, other) || overlaps(other, schema))
+    fail(ErrorKind::kUnsupported,
+         "keyword 'items' at {}: beside prefixItems from allOf, $ref or anyOf it is not supported", place);
   for (const auto& [name, value] : other.items()) {
     if (!schema.contains(name))
       schema[name] = value;

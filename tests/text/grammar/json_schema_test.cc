@@ -254,7 +254,29 @@ TEST(JsonSchema, ReferencesAndAllOf) {
        {R"({"a":3,"b":""})"},
        {R"({"a":3})", R"({"b":""})", R"({"a":6,"b":""})", R"({"a":1.5,"b":""})"}});
   check({R"({"$ref": "#/definitions/a~1b", "definitions": {"a/b": {"type": "null"}}})", {"null"}, {"1"}});
+  check({R"({"$ref": "#/$defs/List%3Cint%3E%25", "$defs": {"List<int>%": {"type": "null"}}})",
+         {"null"},
+         {"1"}});
+  check({R"({"$ref": "#/$defs/5%", "$defs": {"5%": {"type": "null"}}})", {"null"}, {"1"}});
   check({R"({"type": "string", "nullable": true})", {"null", R"("a")"}, {"1"}});
+}
+
+// A part that nothing fits takes its alternative away; it never becomes an empty text.
+TEST(JsonSchema, ContradictionsFitNothing) {
+  const auto fits_only_true = [](const std::string& schema, const std::vector<const char*>& does_not) {
+    const std::string either = fmt::format(R"({{"anyOf": [{}, {{"const": true}}]}})", schema);
+    check({either.c_str(), {"true"}, does_not});
+  };
+  fits_only_true(R"({"type": "number", "minimum": 5, "maximum": -1})", {"", "0", "5", "-1", "2.5"});
+  fits_only_true(R"({"type": "number", "exclusiveMinimum": 0.5, "maximum": -0.25})", {"", "0"});
+  fits_only_true(R"({"allOf": [{"type": "string", "enum": ["a"]}], "type": "null"})", {R"("a")", "null"});
+  fits_only_true(R"({"const": 1, "type": []})", {"1"});
+  check({R"({"type": "array", "items": {"type": "number", "minimum": 1, "maximum": -0.25}})",
+         {"[]"},
+         {"[,]", "[ ,]", "[1]"}});
+  check({R"({"properties": {"a": false, "b": {"type": "null"}}, "additionalProperties": true})",
+         {R"({"b":null,"c":1})", "{}"},
+         {R"({"a":1})", R"({"b":null,"a":1})"}});
 }
 
 TEST(JsonSchema, PatternsAndFormats) {
@@ -271,6 +293,21 @@ TEST(JsonSchema, PatternsAndFormats) {
          {R"("123e4567e89b12d3a456426614174000")"}});
   check({R"({"format": "ipv4"})", {R"("192.168.0.1")"}, {R"("256.1.1.1")", R"("1.1.1")"}});
   check({R"({"format": "email"})", {R"("a.b+c@x-y.org")"}, {R"("a..b@x.org")", R"("@x.org")", R"("a@x")"}});
+  check({R"({"format": "hostname"})",
+         {R"("a")", R"("www.example.com")", R"("x-1.org")"},
+         {R"("")", R"("-a.org")", R"("a-.org")", R"("a..b")", R"("a_b")"}});
+  check({R"({"format": "ipv6"})",
+         {R"("::")", R"("::1")", R"("2001:db8::8a2e:370:7334")", R"("1:2:3:4:5:6:7:8")", R"("1::")"},
+         {R"("1:2:3:4:5:6:7")", R"("1::2::3")", R"("12345::")", R"("1:2:3:4:5:6:7::8")", R"(":1")",
+          R"("1:")"}});
+  check({R"({"format": "duration"})",
+         {R"("P1D")", R"("P1Y2M3DT4H5M6S")", R"("PT36H")", R"("P4W")", R"("P1MT1M")"},
+         {R"("P")", R"("PT")", R"("P1DT")", R"("1D")", R"("P1Y1D")", R"("P1W1D")", R"("P1.5D")"}});
+  check({R"({"format": "uri"})",
+         {R"("https://example.com")", R"("http://a.b:80/c%20d?e=f#g")"},
+         {R"("example.com")", R"("http://a b/")", R"("http://a/%2")", R"("http://a/#b#c")"}});
+  check({R"({"type": "string", "format": "password", "minLength": 2})", {R"("ab")"}, {R"("a")", "1"}});
+  check({R"({"type": "integer", "format": "int32"})", {"1"}, {R"("1")"}});
 }
 
 TEST(JsonSchema, WhatIsNotObeyedIsRefusedByName) {
@@ -298,6 +335,12 @@ TEST(JsonSchema, WhatIsNotObeyedIsRefusedByName) {
   EXPECT_NE(message(R"({"multipleOf": 0})").find("multipleOf"), std::string::npos);
   EXPECT_NE(message(R"({"minProperties": 1})").find("minProperties"), std::string::npos);
   EXPECT_EQ(message(R"({"uniqueItems": false, "multipleOf": 1, "title": "x", "never heard of": 1})"), "");
+  EXPECT_NE(message(R"({"prefixItems": [{"type": "null"}], "items": {"const": 1}, "uniqueItems": true})")
+                .find("uniqueItems"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"allOf": [{"prefixItems": [{"type": "string"}]}, {"items": {"type": "integer"}}]})")
+                .find("prefixItems"),
+            std::string::npos);
   EXPECT_NE(message(R"({"format": "iri"})").find("iri"), std::string::npos);
   EXPECT_NE(message(R"({"$ref": "https://example.org/x"})").find("$ref"), std::string::npos);
   EXPECT_NE(message(R"({"$ref": "#/nowhere"})").find("#/nowhere"), std::string::npos);
