@@ -126,7 +126,7 @@ void bench_decode(ops::Backend& backend, const Heads& heads, Index kv_len, doubl
 
 int run(double seconds) {
   const int num_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  ops::cpu::ThreadPool pool(num_threads);
+  ThreadPool pool(num_threads);
   Buffer memory(static_cast<size_t>(kCacheBytes));
   std::memset(memory.data(), 1, memory.size_bytes());
   const double read_peak = measure::best_of(seconds, [&] { return measure::read_gbytes(pool, memory); });

@@ -130,7 +130,7 @@ void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
   }
 }
 
-void bench_decode(engine::Engine& engine, ops::cpu::ThreadPool& pool, const Buffer& memory, int64_t context) {
+void bench_decode(engine::Engine& engine, ThreadPool& pool, const Buffer& memory, int64_t context) {
   const engine::EngineInfo& info = engine.info();
   const double before = measure::read_gbytes(pool, memory);
   std::vector<double> seconds;
@@ -192,7 +192,7 @@ int bench_main(int argc, char** argv) {
   report_memory(engine);
   bench_prefill(engine, num_prefill);
   {
-    ops::cpu::ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
+    ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
     const Buffer memory(size_t{1} << 30);
     std::memset(memory.data(), 1, memory.size_bytes());  // untouched pages are all one page of zeros
     for (int64_t context : contexts) bench_decode(engine, pool, memory, context);

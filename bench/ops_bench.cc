@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/thread_pool.h"
 #include "measure/peaks.h"
 #include "ops/cpu/backend.h"
 #include "ops/cpu/gemm_kernels.h"
-#include "ops/cpu/thread_pool.h"
 #include "yardstick.h"
 
 namespace longspan::bench {
@@ -103,7 +103,7 @@ void bench_layer(ops::Backend& backend, const Layer& layer, double seconds, cons
 }
 
 Limits find_limits(int num_threads, double seconds) {
-  ops::cpu::ThreadPool pool(num_threads);
+  ThreadPool pool(num_threads);
   Buffer memory(kCacheBytes);
   std::memset(memory.data(), 1, memory.size_bytes());
   return {.amx_gflops = measure::best_of(seconds, [&] { return measure::amx_gflops(pool); }),

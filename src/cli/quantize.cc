@@ -28,6 +28,7 @@ struct QuantizeFlags {
   std::string layout = "compressed-tensors";
   Index group_size = 128;
   bool symmetric = false;
+  int threads = 0;  // 0: all this process may use
   bool json = false;
 };
 
@@ -61,6 +62,7 @@ void check(const QuantizeFlags& flags, const io::ModelConfig& config) {
          flags.model, config.quantization.source, config.quantization.method_name);
   if (flags.group_size < 8 || flags.group_size % 8 != 0)
     fail(ErrorKind::kInvalid, "--group-size: got {}, need a multiple of 8", flags.group_size);
+  if (flags.threads < 0) fail(ErrorKind::kInvalid, "--threads: got {}, need 0 or more", flags.threads);
   if (fs::exists(flags.out) && !fs::is_empty(flags.out))
     fail(ErrorKind::kInvalid, "--out {}: got a place that is not empty", flags.out);
 }
@@ -69,19 +71,24 @@ std::string module_of(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : std::string();
 }
 
-void check_finite(const std::string& name, const TensorView& view) {
+void check_finite(const std::string& name, const TensorView& view, ThreadPool& pool) {
   dispatch_dtype(view.dtype, [&]<class T>() {
-    for (Index i = 0; i < view.num_elements(); ++i)
-      if (!std::isfinite(static_cast<float>(view.as<T>()[i])))
-        fail(ErrorKind::kInvalid, "tensor {}: element {} is not finite", name, i);
+    const T* values = view.as<T>();
+    const Index at = pool.find_first(view.num_elements(), 1 << 16, [&](Index begin, Index end) -> Index {
+      const T* found = std::find_if(values + begin, values + end,
+                                    [](T value) { return !std::isfinite(static_cast<float>(value)); });
+      return found == values + end ? -1 : found - values;
+    });
+    if (at >= 0) fail(ErrorKind::kInvalid, "tensor {}: element {} is not finite", name, at);
   });
 }
 
 // One weight file with its projections packed, everything else as it was.
 class FileWriter {
  public:
-  FileWriter(const io::SafetensorsFile& file, const model::QuantizeOptions& options, Report& report)
-      : file_(file), options_(options), report_(report) {}
+  FileWriter(const io::SafetensorsFile& file, const model::QuantizeOptions& options, ThreadPool& pool,
+             Report& report)
+      : file_(file), options_(options), pool_(pool), report_(report) {}
 
   void add(const io::TensorInfo& info) {
     report_.bytes_before += static_cast<size_t>(info.size_bytes);
@@ -109,8 +116,8 @@ class FileWriter {
  private:
   void pack(const io::TensorInfo& info, const std::string& module) {
     const TensorView view = file_.view(info.name);
-    check_finite(info.name, view);
-    model::PackedLinear packed = model::quantize(view, options_);
+    check_finite(info.name, view, pool_);
+    model::PackedLinear packed = model::quantize(view, options_, pool_);
     report_.layers.push_back(
         {module, view.dim(0), view.dim(1), packed.relative_error(), packed.largest_error});
     report_.squared_error += packed.squared_error;
@@ -124,6 +131,7 @@ class FileWriter {
 
   const io::SafetensorsFile& file_;
   const model::QuantizeOptions& options_;
+  ThreadPool& pool_;
   Report& report_;
   std::vector<io::NamedTensor> tensors_;
   std::vector<Buffer> owned_;
@@ -184,11 +192,12 @@ Report quantize_files(const QuantizeFlags& flags, const io::TensorStore& store) 
   size_t total = 0;
   for (const io::SafetensorsFile& file : store.files())
     for (const io::TensorInfo& info : file.tensors()) total += static_cast<size_t>(info.size_bytes);
+  ThreadPool pool(flags.threads > 0 ? flags.threads : usable_cpus());
   const auto tell = progress("quantising");
   Report report;
   Json weight_map = Json::object();
   for (const io::SafetensorsFile& file : store.files()) {
-    FileWriter writer(file, options, report);
+    FileWriter writer(file, options, pool, report);
     for (const io::TensorInfo& info : file.tensors()) {
       writer.add(info);
       tell(report.bytes_before, total);
@@ -267,6 +276,7 @@ void add_quantize(CLI::App& app, int& exit_code) {
   command->add_option("--group-size", flags->group_size, "Inputs that share a scale")->capture_default_str();
   command->add_flag("--symmetric", flags->symmetric,
                     "One zero point for all: a little smaller, a little worse");
+  command->add_option("--threads", flags->threads, "0: all this process may use")->capture_default_str();
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags, &exit_code] { exit_code = quantize(*flags); });
 }

@@ -4,10 +4,11 @@
 
 #include "core/units.h"
 #include "engine/host_memory.h"
-#include "io/quantized_linear.h"
-#include "io/weight_layout.h"
+#include "io/tensor_store.h"
+#include "model/quantized_random.h"
+#include "ops/cpu/backend.h"
 #include "ops/device/arch.h"
-#include "ops/device/backend.h"
+#include "ops/reference/backend.h"
 #include "schedule/step_budget.h"
 
 namespace longspan::engine {
@@ -86,25 +87,28 @@ void refuse_what_cannot_run(const EngineOptions& options, const EngineInfo& info
          dtype_name(info.page_plan.kv_dtype), dtype_name(info.dtype));
 }
 
-// Of quantised weights only the tensors tell.
-size_t weight_bytes(const EngineOptions& options, const EngineInfo& info) {
-  if (info.config.quantization.quantised() && !options.random_seed && io::has_weights(options.model)) {
-    const io::TensorStore store(options.model);
-    return io::packed_weight_bytes(store, io::detect_weight_layout(store, info.config).text, info.dtype);
+// What the linear layers will take: by the tensors' headers where there are any, else by the config alone.
+ops::PackedBytes weight_bytes(const EngineOptions& options, const EngineInfo& info) {
+  const auto packed = [&](std::span<const ops::WeightPart> parts, ops::Packing packing) {
+    if (options.device == DeviceKind::kReference) return ops::reference::packed_bytes(parts);
+    if (options.device == DeviceKind::kDevice)
+      return ops::device::packed_bytes(parts, info.dtype, device_options(options));
+    return ops::cpu::packed_bytes(parts, packing, info.dtype);
+  };
+  std::optional<io::TensorStore> store;
+  if (!options.random_seed && io::has_weights(options.model)) store.emplace(options.model);
+  io::ModelConfig config = info.config;
+  if (!store && !options.random_seed && !model::can_draw(config.quantization))
+    config.quantization = {};  // a form that this build knows nothing of, explained as dense
+  const model::WeightSource source =
+      store ? model::WeightSource(*store, config, nullptr) : model::WeightSource(0, config, nullptr);
+  ops::PackedBytes all;
+  for (const model::LinearLayer& layer : model::linear_layers(info.config)) {
+    const ops::PackedBytes one = packed(source.shapes(layer), layer.packing);
+    all.weight += one.weight;
+    all.workspace = std::max(all.workspace, one.workspace);
   }
-  return model::estimate_weight_bytes(info.config, info.dtype);
-}
-
-// What the rows of the largest quantised projection take on a device while a product reads them.
-size_t dequant_bytes(const EngineOptions& options, const EngineInfo& info) {
-  if (options.device != DeviceKind::kDevice || !info.config.quantization.quantised()) return 0;
-  const io::ModelConfig& config = info.config;
-  const Index q_rows = config.q_width() * (config.attn_output_gate ? 2 : 1);
-  const Index linear = config.is_hybrid() ? config.conv_channels() + config.linear_value_width() : 0;
-  const Index widest = std::max({2 * config.intermediate_size, q_rows + 2 * config.kv_width(), linear});
-  const Index elements = std::max(widest, config.intermediate_size) * config.hidden_size;
-  const size_t bytes = static_cast<size_t>(elements) * dtype_size(info.dtype);
-  return options.dequant_workspace_bytes > 0 ? std::min(bytes, options.dequant_workspace_bytes) : bytes;
+  return all;
 }
 
 // What the budget leaves beside weights and workspace; INT64_MAX in an explanation without a budget.
@@ -155,6 +159,13 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
 }
 
 }  // namespace
+
+ops::device::BackendOptions device_options(const EngineOptions& options) {
+  return {.decode_segments = options.decode_segments,
+          .dequant_prefill = options.dequant_prefill,
+          .dequant_workspace_bytes = options.dequant_workspace_bytes,
+          .num_threads = options.num_threads};
+}
 
 DTypeChoice choose_dtype(std::optional<DType> asked, DType checkpoint, DeviceKind device,
                          std::string_view arch) {
@@ -214,9 +225,11 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
   DTypeChoice choice = choose_dtype(options.dtype, info.config.dtype, options.device, arch);
   info.dtype = choice.dtype;
   info.dtype_reason = std::move(choice.reason);
-  info.weight_bytes = weight_bytes(options, info) / static_cast<size_t>(options.tensor_parallel);
-  info.workspace_bytes = model::Model::workspace_bytes(info.config, info.dtype, step_limits(options)) +
-                         dequant_bytes(options, info);
+  const ops::PackedBytes weights = weight_bytes(options, info);
+  info.weight_bytes = weights.weight / static_cast<size_t>(options.tensor_parallel);
+  info.dequant_bytes = weights.workspace;
+  info.workspace_bytes =
+      model::Model::workspace_bytes(info.config, info.dtype, step_limits(options)) + info.dequant_bytes;
   info.attention = {.dtype = info.dtype,
                     .head_dim = info.config.head_dim,
                     .num_q_heads = info.config.num_q_heads,
@@ -286,11 +299,11 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
     lines.push_back(fmt::format("replay      {}", options.replay == ReplayMode::kNone
                                                       ? "off (graph.hip_graph_mode, graph.enforce_eager)"
                                                       : "steps that only decode, recorded once a shape"));
-  if (const size_t bytes = dequant_bytes(options, info))
+  if (options.device == DeviceKind::kDevice && info.config.quantization.quantised())
     lines.push_back(
         options.dequant_prefill
             ? fmt::format("prefill     quantised weights are unpacked once a layer and chunk, {} at a time",
-                          format_bytes(bytes))
+                          format_bytes(info.dequant_bytes))
             : "prefill     multiplies quantised weights as they are (prefill.enable_dequant_prefill)");
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,

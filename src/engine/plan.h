@@ -15,6 +15,7 @@
 #include "io/generation_config.h"
 #include "io/model_config.h"
 #include "model/model.h"
+#include "ops/device/backend.h"
 
 namespace longspan::engine {
 
@@ -78,9 +79,10 @@ struct EngineInfo {
   cache::SwapPlan swap;
   AttentionTraits attention;
   int64_t max_model_len = 0;
-  size_t weight_bytes = 0;  // as held in memory; before the load an estimate
+  size_t weight_bytes = 0;  // of the linear layers, as held in memory: before the load what it will be
   size_t cache_bytes = 0;
   size_t workspace_bytes = 0;
+  size_t dequant_bytes = 0;        // of these for quantised weights that products unpack on a device
   size_t num_skipped_tensors = 0;  // vision, multi-token prediction
   double load_seconds = 0;
 };
@@ -98,6 +100,7 @@ enum class Purpose : uint8_t { kRun, kExplain };  // kExplain: also what this bu
 // Throws kInvalid, kUnsupported (kRun only) or kExhausted (not one sequence of max_model_len fits).
 EngineInfo make_plan(const EngineOptions& options, Purpose purpose);
 
+ops::device::BackendOptions device_options(const EngineOptions& options);
 cache::CacheSpec cache_spec(const io::ModelConfig& config, DType dtype, DType kv_dtype,
                             int64_t tensor_parallel);
 model::StepLimits step_limits(const EngineOptions& options);

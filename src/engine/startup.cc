@@ -15,10 +15,7 @@ namespace {
 std::unique_ptr<ops::Backend> plain_backend(const EngineOptions& options) {
   if (options.device == DeviceKind::kReference) return ops::reference::make_backend();
   if (options.device == DeviceKind::kDevice)
-    return ops::device::make_backend(options.device_index,
-                                     {.decode_segments = options.decode_segments,
-                                      .dequant_prefill = options.dequant_prefill,
-                                      .dequant_workspace_bytes = options.dequant_workspace_bytes});
+    return ops::device::make_backend(options.device_index, device_options(options));
   return ops::cpu::make_backend({.num_threads = options.num_threads});
 }
 

@@ -295,17 +295,6 @@ bool is_projection(std::string_view module) {
   return std::find(std::begin(kNames), std::end(kNames), last) != std::end(kNames);
 }
 
-size_t packed_weight_bytes(const TensorStore& store, const std::vector<std::string>& tensors, DType dtype) {
-  size_t bytes = 0;
-  for (const std::string& name : tensors) {
-    const TensorInfo& info = store.info(name);
-    const bool dense = is_float(info.dtype) && name.ends_with(".weight");
-    bytes += dense ? static_cast<size_t>(info.num_elements()) * dtype_size(dtype)
-                   : static_cast<size_t>(info.size_bytes);
-  }
-  return bytes;
-}
-
 bool left_dense(const QuantConfig& config, const std::string& module) {
   return std::any_of(config.ignore.begin(), config.ignore.end(),
                      [&](const std::string& entry) { return names(config.method, entry, module); });

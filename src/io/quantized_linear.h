@@ -62,9 +62,6 @@ bool is_projection(std::string_view module);
 QuantSurvey survey_quantisation(const TensorStore& store, const QuantConfig& config,
                                 const std::vector<std::string>& tensors);
 
-// Bytes of these tensors in memory: codes as they are stored, floats in `dtype`.
-size_t packed_weight_bytes(const TensorStore& store, const std::vector<std::string>& tensors, DType dtype);
-
 // What the config says of a module: named in modules_to_not_convert, ignore, dynamic or extra_config.
 bool left_dense(const QuantConfig& config, const std::string& module);
 

@@ -253,6 +253,8 @@ void SafetensorsFile::prefetch(std::string_view name) const {
 
 void SafetensorsFile::release(std::string_view name) const {
   advise(bytes(name), MADV_DONTNEED, /*whole_pages_only=*/true);
+  const std::lock_guard lock(copies_->mutex);
+  copies_->buffers.erase(std::string(name));
 }
 
 namespace {

@@ -70,7 +70,9 @@ class SafetensorsFile final {
   TensorView view(std::string_view name) const;
 
   void prefetch(std::string_view name) const;  // asks the kernel to read ahead
-  void release(std::string_view name) const;   // lets the kernel drop the pages (after a copy elsewhere)
+  // After a copy elsewhere: lets the kernel drop the pages, and frees the copy of a misaligned tensor, which
+  // ends its views.
+  void release(std::string_view name) const;
 
  private:
   struct Mapping {

@@ -47,6 +47,7 @@ class BackendFront : public ops::Backend {
   void zero(void* to, size_t bytes) override { inner_->zero(to, bytes); }
   void synchronize() override { inner_->synchronize(); }
   std::string name() const override { return inner_->name(); }
+  ThreadPool& threads() override { return inner_->threads(); }
 
   using Parts = std::span<const ops::WeightPart>;
   std::unique_ptr<ops::Weight> pack(std::span<const TensorView> parts, DType dtype) override {

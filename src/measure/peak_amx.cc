@@ -4,7 +4,7 @@
 
 namespace longspan::measure {
 
-double amx_gflops(ops::cpu::ThreadPool& pool) {
+double amx_gflops(ThreadPool& pool) {
   const ops::cpu::GemmFn<bf16> gemm = ops::cpu::amx().gemm;
   if (gemm == nullptr) return 0;
   constexpr Index kThreadBytes = 64 << 10;

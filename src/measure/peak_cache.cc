@@ -46,7 +46,7 @@ PeakKey this_machine(int threads) { return {read_machine("/").cpu_model, threads
 
 Peaks measure_peaks(int threads, double seconds, size_t memory_bytes) {
   Peaks peaks{.of = this_machine(threads), .version = program_version()};
-  ops::cpu::ThreadPool pool(threads);
+  ThreadPool pool(threads);
   const Buffer memory(memory_bytes);
   std::memset(memory.data(), 1, memory.size_bytes());
   const double began = now_seconds(), processor_began = processor_seconds();

@@ -3,6 +3,6 @@
 
 namespace longspan::measure {
 
-double amx_gflops(ops::cpu::ThreadPool&) { return 0; }
+double amx_gflops(ThreadPool&) { return 0; }
 
 }  // namespace longspan::measure

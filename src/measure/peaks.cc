@@ -70,7 +70,7 @@ double best_of(double seconds, const std::function<double()>& pass) {
   return best;
 }
 
-double float_gflops(ops::cpu::ThreadPool& pool) {
+double float_gflops(ThreadPool& pool) {
   constexpr int64_t kRounds = 2'000'000;
   const int num_tasks = kTasksPerThread * pool.num_threads();
   std::vector<float> sums(static_cast<size_t>(pool.num_threads()) * 16);
@@ -82,7 +82,7 @@ double float_gflops(ops::cpu::ThreadPool& pool) {
   return static_cast<double>(flops) / (now_seconds() - start) / 1e9;
 }
 
-double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
+double read_gbytes(ThreadPool& pool, const Buffer& memory) {
   constexpr int64_t kChunk = 1 << 20;  // bytes a task
   const auto num_chunks = static_cast<int64_t>(memory.size_bytes()) / kChunk;
   std::vector<float> sums(static_cast<size_t>(pool.num_threads()) * 16);
@@ -94,7 +94,7 @@ double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
   return static_cast<double>(num_chunks * kChunk) / (now_seconds() - start) / 1e9;
 }
 
-double copy_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory) {
+double copy_gbytes(ThreadPool& pool, const Buffer& memory) {
   constexpr int64_t kChunk = 1 << 20;  // bytes a task
   const auto num_chunks = static_cast<int64_t>(memory.size_bytes()) / 2 / kChunk;
   auto* const floats = static_cast<float*>(memory.data());

@@ -5,16 +5,16 @@
 #include <functional>
 
 #include "core/buffer.h"
-#include "ops/cpu/thread_pool.h"
+#include "core/thread_pool.h"
 
 namespace longspan::measure {
 
 // One pass of all threads at once. bf16 products of AMX tiles and fp32 multiply-adds in registers, GFLOP/s; a
 // plain reader, and a copy from one half to the other, each byte counted twice, GB/s.
-double amx_gflops(ops::cpu::ThreadPool& pool);  // 0 without AMX
-double float_gflops(ops::cpu::ThreadPool& pool);
-double read_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory);
-double copy_gbytes(ops::cpu::ThreadPool& pool, const Buffer& memory);
+double amx_gflops(ThreadPool& pool);  // 0 without AMX
+double float_gflops(ThreadPool& pool);
+double read_gbytes(ThreadPool& pool, const Buffer& memory);
+double copy_gbytes(ThreadPool& pool, const Buffer& memory);
 constexpr int kTasksPerThread = 4;  // of a pass in registers
 
 double now_seconds();                                                 // steady

@@ -25,7 +25,7 @@ constexpr int64_t kExaminedChunk = 128;  // so that a prompt has chunks that beg
 // Products of the reference are plain loops: of large models only some rows are compared.
 Index rows_within_budget(const io::ModelConfig& config) {
   constexpr double kBudget = 2e9;  // multiplications of one step
-  const auto per_row = static_cast<double>(model::estimate_weight_bytes(config, DType::kBF16)) / 2;
+  const auto per_row = static_cast<double>(model::num_linear_weights(config));
   return std::max<Index>(2, static_cast<Index>(kBudget / per_row));
 }
 

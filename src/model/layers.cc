@@ -138,13 +138,57 @@ Norm load_norm(const LayerLoader& loader, const std::string& name, Index size) {
           .eps = loader.config.rms_norm_eps};
 }
 
+namespace {
+
+std::string attention_at(Index layer_idx) { return fmt::format("layers.{}.self_attn.", layer_idx); }
+std::string delta_at(Index layer_idx) { return fmt::format("layers.{}.linear_attn.", layer_idx); }
+std::string mlp_at(Index layer_idx) { return fmt::format("layers.{}.mlp.", layer_idx); }
+
+}  // namespace
+
+LinearLayer qkv_layer(const io::ModelConfig& config, Index layer_idx) {
+  const std::string at = attention_at(layer_idx);
+  return {.parts = {{at + "q_proj.weight", config.q_width() * (config.attn_output_gate ? 2 : 1)},
+                    {at + "k_proj.weight", config.kv_width()},
+                    {at + "v_proj.weight", config.kv_width()}},
+          .in_features = config.hidden_size};
+}
+
+LinearLayer o_layer(const io::ModelConfig& config, Index layer_idx) {
+  return {.parts = {{attention_at(layer_idx) + "o_proj.weight", config.hidden_size}},
+          .in_features = config.q_width()};
+}
+
+LinearLayer in_proj_layer(const io::ModelConfig& config, Index layer_idx) {
+  const std::string at = delta_at(layer_idx);
+  return {.parts = {{at + "in_proj_qkv.weight", config.conv_channels()},
+                    {at + "in_proj_z.weight", config.linear_value_width()},
+                    {at + "in_proj_b.weight", config.linear_num_value_heads},
+                    {at + "in_proj_a.weight", config.linear_num_value_heads}},
+          .in_features = config.hidden_size};
+}
+
+LinearLayer out_layer(const io::ModelConfig& config, Index layer_idx) {
+  return {.parts = {{delta_at(layer_idx) + "out_proj.weight", config.hidden_size}},
+          .in_features = config.linear_value_width()};
+}
+
+LinearLayer gate_up_layer(const io::ModelConfig& config, Index layer_idx) {
+  const std::string at = mlp_at(layer_idx);
+  return {.parts = {{at + "gate_proj.weight", config.intermediate_size},
+                    {at + "up_proj.weight", config.intermediate_size}},
+          .in_features = config.hidden_size,
+          .packing = ops::Packing::kGateUp};
+}
+
+LinearLayer down_layer(const io::ModelConfig& config, Index layer_idx) {
+  return {.parts = {{mlp_at(layer_idx) + "down_proj.weight", config.hidden_size}},
+          .in_features = config.intermediate_size};
+}
+
 Mlp load_mlp(const LayerLoader& loader, Index layer_idx) {
-  const Index h = loader.config.hidden_size;
-  const Index i = loader.config.intermediate_size;
-  const std::string at = fmt::format("layers.{}.mlp.", layer_idx);
-  return {.gate_up = loader.source.gate_up(loader.ops, {at + "gate_proj.weight", i},
-                                           {at + "up_proj.weight", i}, h, loader.dtype),
-          .down = loader.source.linear(loader.ops, {{at + "down_proj.weight", h}}, i, loader.dtype)};
+  return {.gate_up = loader.linear(gate_up_layer(loader.config, layer_idx)),
+          .down = loader.linear(down_layer(loader.config, layer_idx))};
 }
 
 FullAttention load_full_attention(const LayerLoader& loader, Index layer_idx) {
@@ -153,43 +197,33 @@ FullAttention load_full_attention(const LayerLoader& loader, Index layer_idx) {
                           .num_kv_heads = config.num_kv_heads,
                           .head_dim = config.head_dim,
                           .gated = config.attn_output_gate};
-  const std::string at = fmt::format("layers.{}.self_attn.", layer_idx);
-  const std::vector<LinearPart> qkv = {{at + "q_proj.weight", attention.q_rows()},
-                                       {at + "k_proj.weight", attention.kv_rows()},
-                                       {at + "v_proj.weight", attention.kv_rows()}};
-  attention.qkv = loader.source.linear(loader.ops, qkv, config.hidden_size, loader.dtype);
-  if (config.qkv_bias) attention.qkv_bias = moved_to(loader.ops.memory(), loader.source.bias(qkv));
+  const std::string at = attention_at(layer_idx);
+  const LinearLayer qkv = qkv_layer(config, layer_idx);
+  attention.qkv = loader.linear(qkv);
+  if (config.qkv_bias) attention.qkv_bias = moved_to(loader.ops.memory(), loader.source.bias(qkv.parts));
   if (config.qk_norm) {
     attention.q_norm = load_norm(loader, at + "q_norm.weight", config.head_dim);
     attention.k_norm = load_norm(loader, at + "k_norm.weight", config.head_dim);
   }
   attention.kv_scales = moved_to(loader.ops.memory(), loader.source.kv_scales(at, config.num_kv_heads));
-  attention.o = loader.source.linear(loader.ops, {{at + "o_proj.weight", config.hidden_size}},
-                                     config.q_width(), loader.dtype);
+  attention.o = loader.linear(o_layer(config, layer_idx));
   return attention;
 }
 
 GatedDeltaNet load_gated_delta_net(const LayerLoader& loader, Index layer_idx) {
   const io::ModelConfig& config = loader.config;
-  WeightSource& source = loader.source;
   GatedDeltaNet net{.num_k_heads = config.linear_num_key_heads,
                     .num_v_heads = config.linear_num_value_heads,
                     .k_dim = config.linear_key_head_dim,
                     .v_dim = config.linear_value_head_dim};
-  const std::string at = fmt::format("layers.{}.linear_attn.", layer_idx);
-  net.in_proj = source.linear(loader.ops,
-                              {{at + "in_proj_qkv.weight", net.conv_channels()},
-                               {at + "in_proj_z.weight", net.value_width()},
-                               {at + "in_proj_b.weight", net.num_v_heads},
-                               {at + "in_proj_a.weight", net.num_v_heads}},
-                              config.hidden_size, loader.dtype);
+  const std::string at = delta_at(layer_idx);
+  net.in_proj = loader.linear(in_proj_layer(config, layer_idx));
   net.conv = loader.f32(at + "conv1d.weight", {net.conv_channels(), config.linear_conv_kernel}, Init::kConv);
   net.a_log = loader.f32(at + "A_log", {net.num_v_heads}, Init::kALog);
   net.dt_bias = loader.f32(at + "dt_bias", {net.num_v_heads}, Init::kDtBias);
   net.norm = {.weight = loader.f32(at + "norm.weight", {net.v_dim}, Init::kPlainNorm),
               .eps = config.rms_norm_eps};
-  net.out = source.linear(loader.ops, {{at + "out_proj.weight", config.hidden_size}}, net.value_width(),
-                          loader.dtype);
+  net.out = loader.linear(out_layer(config, layer_idx));
   return net;
 }
 

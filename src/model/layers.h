@@ -76,6 +76,14 @@ void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, co
 // Arena bytes that the forward functions take for num_tokens rows of T.
 size_t activation_bytes(const io::ModelConfig& config, Index num_tokens, DType dtype);
 
+// The weights of linear layers, in the order in which they are loaded; in_proj is [qkv, z, b, a].
+LinearLayer qkv_layer(const io::ModelConfig& config, Index layer_idx);
+LinearLayer o_layer(const io::ModelConfig& config, Index layer_idx);
+LinearLayer in_proj_layer(const io::ModelConfig& config, Index layer_idx);
+LinearLayer out_layer(const io::ModelConfig& config, Index layer_idx);
+LinearLayer gate_up_layer(const io::ModelConfig& config, Index layer_idx);
+LinearLayer down_layer(const io::ModelConfig& config, Index layer_idx);
+
 // What loading a layer needs.
 struct LayerLoader {
   const io::ModelConfig& config;
@@ -83,6 +91,9 @@ struct LayerLoader {
   WeightSource& source;
   ops::Ops& ops;
 
+  std::unique_ptr<ops::Weight> linear(const LinearLayer& layer) const {
+    return source.linear(ops, layer, dtype);
+  }
   // A small tensor in the memory of the operations.
   Buffer f32(const std::string& name, Shape shape, Init init) const {
     return moved_to(ops.memory(), source.f32(name, shape, init));

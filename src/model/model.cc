@@ -24,12 +24,18 @@ Buffer inverse_frequencies(const io::ModelConfig& config) {
   return buffer;
 }
 
+LinearLayer embed_layer(const io::ModelConfig& config) {
+  return {.parts = {{"embed_tokens.weight", config.vocab_size}}, .in_features = config.hidden_size};
+}
+LinearLayer lm_head_layer(const io::ModelConfig& config) {
+  return {.parts = {{"lm_head.weight", config.vocab_size}}, .in_features = config.hidden_size};
+}
+
 DecoderWeights load_decoder(const LayerLoader& loader) {
   const io::ModelConfig& config = loader.config;
   const MixerLoader load_mixer = mixer_loader(config);
   DecoderWeights weights;
-  weights.embed = loader.source.linear(loader.ops, {{"embed_tokens.weight", config.vocab_size}},
-                                       config.hidden_size, loader.dtype);
+  weights.embed = loader.linear(embed_layer(config));
   for (Index i = 0; i < config.num_layers(); ++i) {
     const std::string at = fmt::format("layers.{}.", i);
     weights.layers.push_back(
@@ -39,25 +45,34 @@ DecoderWeights load_decoder(const LayerLoader& loader) {
          .mlp = load_mlp(loader, i)});
   }
   weights.final_norm = load_norm(loader, "norm.weight", config.hidden_size);
-  if (!config.tie_word_embeddings)
-    weights.lm_head = loader.source.linear(loader.ops, {{"lm_head.weight", config.vocab_size}},
-                                           config.hidden_size, loader.dtype);
+  if (!config.tie_word_embeddings) weights.lm_head = loader.linear(lm_head_layer(config));
   return weights;
 }
 
 }  // namespace
 
-size_t estimate_weight_bytes(const io::ModelConfig& config, DType dtype) {
-  const Index h = config.hidden_size;
-  const Index embeddings = (config.tie_word_embeddings ? 1 : 2) * config.vocab_size * h;
-  const Index mlp = 3 * h * config.intermediate_size;
-  const Index attention = h * (config.q_width() * (config.attn_output_gate ? 3 : 2) + 2 * config.kv_width());
-  const Index delta =
-      h * (config.conv_channels() + 2 * config.linear_value_width() + 2 * config.linear_num_value_heads);
-  const Index num_full = config.num_layers_of(io::LayerKind::kFullAttention);
-  const Index num_elements = embeddings + config.num_layers() * mlp + num_full * attention +
-                             (config.num_layers() - num_full) * delta;
-  return static_cast<size_t>(num_elements) * dtype_size(dtype);
+std::vector<LinearLayer> linear_layers(const io::ModelConfig& config) {
+  std::vector<LinearLayer> layers = {embed_layer(config)};
+  for (Index i = 0; i < config.num_layers(); ++i) {
+    if (config.layers[static_cast<size_t>(i)] == io::LayerKind::kFullAttention) {
+      layers.push_back(qkv_layer(config, i));
+      layers.push_back(o_layer(config, i));
+    } else {
+      layers.push_back(in_proj_layer(config, i));
+      layers.push_back(out_layer(config, i));
+    }
+    layers.push_back(gate_up_layer(config, i));
+    layers.push_back(down_layer(config, i));
+  }
+  if (!config.tie_word_embeddings) layers.push_back(lm_head_layer(config));
+  return layers;
+}
+
+Index num_linear_weights(const io::ModelConfig& config) {
+  Index count = 0;
+  for (const LinearLayer& layer : linear_layers(config))
+    for (const LinearPart& part : layer.parts) count += part.out_features * layer.in_features;
+  return count;
 }
 
 Model::Model(const io::ModelConfig& config, DType dtype, WeightSource& source, ops::Ops& ops)

@@ -35,8 +35,9 @@ struct StepLimits {
   Index max_logits = 0;  // rows of one logits() call
 };
 
-// Bytes of all linear weights held in `dtype`, from the shapes alone.
-size_t estimate_weight_bytes(const io::ModelConfig& config, DType dtype);
+// All linear layers, in the order in which they are loaded.
+std::vector<LinearLayer> linear_layers(const io::ModelConfig& config);
+Index num_linear_weights(const io::ModelConfig& config);  // their values together
 
 class Model final {
  public:

@@ -68,27 +68,53 @@ class Writer {
     }
   }
 
-  PackedLinear write() {
-    std::vector<float> values(static_cast<size_t>(options_.group_size));
-    for (Index n = 0; n < n_; ++n)
-      for (Index g = 0; g < groups_; ++g) {
-        read_group(n, g, values);
-        const Affine raw = fit(values, options_.symmetric);
-        const Affine affine =
-            options_.layout == PackedLayout::kAwq ? stored<f16>(raw, values) : stored<bf16>(raw, values);
-        put_group(n, g, affine);
-        for (Index i = 0; i < options_.group_size; ++i) {
-          const float value = values[static_cast<size_t>(i)];
-          const int code =
-              std::clamp(static_cast<int>(std::lrint(value / affine.scale)) + affine.zero, 0, kMaxCode);
-          put_code(n, g * options_.group_size + i, code);
-          count_error(value, static_cast<float>(code - affine.zero) * affine.scale);
-        }
-      }
+  // A task has the rows that may share a word; their errors are added up in the order of the rows.
+  PackedLinear write(ThreadPool& pool) {
+    std::vector<Errors> errors(static_cast<size_t>(words_for(n_)));
+    pool.parallel_for(words_for(n_), [&](int64_t task, int) {
+      Errors own;
+      std::vector<float> values(static_cast<size_t>(options_.group_size));
+      for (Index n = task * kPerWord; n < std::min(n_, (task + 1) * kPerWord); ++n)
+        for (Index g = 0; g < groups_; ++g) write_group(n, g, values, own);
+      errors[static_cast<size_t>(task)] = own;
+    });
+    for (const Errors& of : errors) {
+      out_.squared_error += of.squared_error;
+      out_.squared_norm += of.squared_norm;
+      out_.largest_error = std::max(out_.largest_error, of.largest);
+    }
     return std::move(out_);
   }
 
  private:
+  struct Errors {
+    double squared_error = 0;
+    double squared_norm = 0;
+    float largest = 0;
+
+    void count(float value, float packed) {
+      const float error = value - packed;
+      squared_error += static_cast<double>(error) * static_cast<double>(error);
+      squared_norm += static_cast<double>(value) * static_cast<double>(value);
+      largest = std::max(largest, std::abs(error));
+    }
+  };
+
+  void write_group(Index n, Index g, std::span<float> values, Errors& errors) {
+    read_group(n, g, values);
+    const Affine raw = fit(values, options_.symmetric);
+    const Affine affine =
+        options_.layout == PackedLayout::kAwq ? stored<f16>(raw, values) : stored<bf16>(raw, values);
+    put_group(n, g, affine);
+    for (Index i = 0; i < options_.group_size; ++i) {
+      const float value = values[static_cast<size_t>(i)];
+      const int code =
+          std::clamp(static_cast<int>(std::lrint(value / affine.scale)) + affine.zero, 0, kMaxCode);
+      put_code(n, g * options_.group_size + i, code);
+      errors.count(value, static_cast<float>(code - affine.zero) * affine.scale);
+    }
+  }
+
   Buffer& buffer(size_t i) { return out_.tensors[i].buffer; }
   int64_t* shape() { return buffer(2).view().as<int64_t>(); }
 
@@ -117,13 +143,6 @@ class Writer {
     }
   }
 
-  void count_error(float value, float packed) {
-    const float error = value - packed;
-    out_.squared_error += static_cast<double>(error) * static_cast<double>(error);
-    out_.squared_norm += static_cast<double>(value) * static_cast<double>(value);
-    out_.largest_error = std::max(out_.largest_error, std::abs(error));
-  }
-
   const TensorView& weight_;
   const QuantizeOptions& options_;
   const Index n_;
@@ -143,10 +162,10 @@ bool can_quantize(Index out_features, Index in_features, const QuantizeOptions& 
          (options.layout != PackedLayout::kAwq || out_features % kPerWord == 0);
 }
 
-PackedLinear quantize(const TensorView& weight, const QuantizeOptions& options) {
+PackedLinear quantize(const TensorView& weight, const QuantizeOptions& options, ThreadPool& pool) {
   CHECK_MSG(can_quantize(weight.dim(0), weight.dim(1), options), "[quantize] {}: got groups of {}",
             to_string(weight), options.group_size);
-  return Writer(weight, options).write();
+  return Writer(weight, options).write(pool);
 }
 
 }  // namespace longspan::model

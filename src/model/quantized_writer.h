@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/thread_pool.h"
 
 namespace longspan::model {
 
@@ -35,7 +36,7 @@ struct PackedLinear {
 bool can_quantize(Index out_features, Index in_features, const QuantizeOptions& options);
 
 // weight float [N, K], finite. Scales are float16 in AWQ, bfloat16 in compressed-tensors; codes are those of
-// the stored, rounded scale.
-PackedLinear quantize(const TensorView& weight, const QuantizeOptions& options);
+// the stored, rounded scale. Neither a code nor a sum of errors depends on the number of threads.
+PackedLinear quantize(const TensorView& weight, const QuantizeOptions& options, ThreadPool& pool);
 
 }  // namespace longspan::model

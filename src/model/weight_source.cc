@@ -51,31 +51,29 @@ float draw(uint64_t bits, Init init) {
   return 0;
 }
 
+constexpr Index kElementsOfATask = 1 << 16;
+
 // Index of the first value that is NaN or infinite; -1 when all are finite. Looks at exponent bits only.
 template <class Bits>
-Index first_non_finite(const TensorView& view, Bits exponent_mask) {
+Index first_non_finite(ThreadPool& pool, const TensorView& view, Bits exponent_mask) {
   const auto* values = static_cast<const Bits*>(view.data);
-  const Index count = view.num_elements();
-  constexpr Index kBlock = 4096;  // one branch a block keeps the loop vectorised
-  for (Index begin = 0; begin < count; begin += kBlock) {
-    const Index end = std::min(count, begin + kBlock);
-    int found = 0;
+  return pool.find_first(view.num_elements(), kElementsOfATask, [&](Index begin, Index end) -> Index {
+    int found = 0;  // one branch a stretch keeps the loop vectorised
     for (Index i = begin; i < end; ++i) found |= (values[i] & exponent_mask) == exponent_mask;
-    if (!found) continue;
-    for (Index i = begin; i < end; ++i)
-      if ((values[i] & exponent_mask) == exponent_mask) return i;
-  }
-  return -1;
+    if (!found) return -1;
+    while ((values[begin] & exponent_mask) != exponent_mask) ++begin;
+    return begin;
+  });
 }
 
-Index first_non_finite(const TensorView& view) {
+Index first_non_finite(ThreadPool& pool, const TensorView& view) {
   switch (view.dtype) {
     case DType::kBF16:
-      return first_non_finite<uint16_t>(view, 0x7f80);
+      return first_non_finite<uint16_t>(pool, view, 0x7f80);
     case DType::kF16:
-      return first_non_finite<uint16_t>(view, 0x7c00);
+      return first_non_finite<uint16_t>(pool, view, 0x7c00);
     default:
-      return first_non_finite<uint32_t>(view, 0x7f800000u);
+      return first_non_finite<uint32_t>(pool, view, 0x7f800000u);
   }
 }
 
@@ -125,11 +123,11 @@ std::string WeightSource::full_name(const std::string& name) const {
   return name.starts_with("lm_head.") ? layout_.lm_head + name.substr(7) : layout_.prefix + name;
 }
 
-TensorView WeightSource::fetch(const std::string& name, Shape shape, Init init) {
-  return store_ != nullptr ? stored(full_name(name), shape) : random(name, shape, init);
+TensorView WeightSource::fetch(const std::string& name, Shape shape, Init init, ThreadPool& pool) {
+  return store_ != nullptr ? stored(full_name(name), shape, pool) : random(name, shape, init, pool);
 }
 
-TensorView WeightSource::stored(const std::string& name, Shape shape) {
+TensorView WeightSource::stored(const std::string& name, Shape shape, ThreadPool& pool) {
   const io::TensorInfo* info = store_->find(name);
   if (info == nullptr) fail(ErrorKind::kInvalid, "tensor {} is missing: need {}", name, to_string(shape));
   if (!is_float(info->dtype))
@@ -139,19 +137,20 @@ TensorView WeightSource::stored(const std::string& name, Shape shape) {
     fail(ErrorKind::kInvalid, "tensor {}: got {}, need {}", name, dims_text(info->dims), to_string(shape));
   TensorView view = store_->view(name);
   view = TensorView(view.data, view.dtype, shape);
-  if (const Index at = first_non_finite(view); at >= 0)
+  if (const Index at = first_non_finite(pool, view); at >= 0)
     fail(ErrorKind::kInvalid, "tensor {}: element {} is not finite", name, at);
   return view;
 }
 
-TensorView WeightSource::random(const std::string& name, Shape shape, Init init) {
+TensorView WeightSource::random(const std::string& name, Shape shape, Init init, ThreadPool& pool) {
   Buffer buffer(init == Init::kLinear ? random_dtype_ : DType::kF32, shape);
   const uint64_t key = random_bits(seed_ ^ hash_name(name));
-  const Index count = shape.num_elements();
   dispatch_dtype(buffer.view().dtype, [&]<class T>() {
     T* values = buffer.view().as<T>();
-    for (Index i = 0; i < count; ++i)
-      values[i] = static_cast<T>(draw(random_bits(key + static_cast<uint64_t>(i)), init));
+    pool.parallel_ranges(shape.num_elements(), kElementsOfATask, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i)
+        values[i] = static_cast<T>(draw(random_bits(key + static_cast<uint64_t>(i)), init));
+    });
   });
   random_values_.push_back(std::move(buffer));
   return random_values_.back().view();
@@ -174,33 +173,52 @@ void WeightSource::done(const Fetched& fetched) {
   }
 }
 
-WeightSource::Fetched WeightSource::fetch_linear(const LinearPart& part, Index in_features) {
+WeightSource::Fetched WeightSource::fetch_linear(const LinearPart& part, Index in_features,
+                                                 ThreadPool& pool) {
   if (store_ != nullptr) {
     const io::LinearLayout layout = io::find_linear(*store_, quantisation_, module_of(full_name(part.name)));
-    if (layout.form != io::LinearForm::kDense) return fetch_quantised(part, in_features, layout);
+    if (layout.form != io::LinearForm::kDense) return fetch_quantised(part, in_features, layout, pool);
   } else if (draws_quantised(part)) {
     QuantizedLinear linear = random_quantized(random_bits(seed_ ^ hash_name(part.name)), quantisation_,
-                                              part.out_features, in_features, kLinearDeviation);
+                                              part.out_features, in_features, kLinearDeviation, pool);
     const size_t size_bytes = linear.part.codes.size_bytes() + linear.part.scales.size_bytes();
     return {.part = linear.part,
             .owned = std::move(linear.owned),
             .tensors = {full_name(part.name)},
             .size_bytes = size_bytes};
   }
-  const TensorView view = fetch(part.name, {part.out_features, in_features}, Init::kLinear);
+  const TensorView view = fetch(part.name, {part.out_features, in_features}, Init::kLinear, pool);
   return {.part = view, .tensors = {full_name(part.name)}, .size_bytes = view.size_bytes()};
 }
 
 WeightSource::Fetched WeightSource::fetch_quantised(const LinearPart& part, Index in_features,
-                                                    const io::LinearLayout& layout) {
+                                                    const io::LinearLayout& layout, ThreadPool& pool) {
   if (part.name.starts_with("embed_tokens."))
     fail(ErrorKind::kUnsupported, "tensor {}: got a quantised embedding, need bfloat16, float16 or float32",
          layout.tensors[0]);
   if (layout.out_features != part.out_features || layout.in_features != in_features)
     fail(ErrorKind::kInvalid, "tensor {}: got a layer of {} x {} ({}), need {} x {}", layout.tensors[0],
          layout.out_features, layout.in_features, io::to_string(layout.form), part.out_features, in_features);
-  QuantizedLinear linear = read_quantized(*store_, quantisation_, layout);
+  QuantizedLinear linear = read_quantized(*store_, quantisation_, layout, pool);
   return {.part = linear.part, .owned = std::move(linear.owned), .tensors = layout.tensors};
+}
+
+std::vector<ops::WeightPart> WeightSource::shapes(const LinearLayer& layer) const {
+  std::vector<ops::WeightPart> parts;
+  for (const LinearPart& part : layer.parts) {
+    if (store_ != nullptr) {
+      const auto layout = io::find_linear(*store_, quantisation_, module_of(full_name(part.name)));
+      if (layout.form != io::LinearForm::kDense) {
+        parts.push_back(shape_of_quantized(*store_, quantisation_, layout));
+        continue;
+      }
+    } else if (draws_quantised(part)) {
+      parts.push_back(shape_of_random(quantisation_, part.out_features, layer.in_features));
+      continue;
+    }
+    parts.push_back(shape_only(random_dtype_, {part.out_features, layer.in_features}));
+  }
+  return parts;
 }
 
 // Whether the config of a model without a file has this layer in few bits.
@@ -211,54 +229,45 @@ bool WeightSource::draws_quantised(const LinearPart& part) const {
 
 // Random weights made where they are wanted, if the backend does that; quantised ones are few enough bytes
 // for the host.
-std::unique_ptr<ops::Weight> WeightSource::drawn(ops::Ops& ops, std::span<const LinearPart> parts,
-                                                 Index in_features, DType dtype) {
+std::unique_ptr<ops::Weight> WeightSource::drawn(ops::Ops& ops, const LinearLayer& layer, DType dtype) {
   const auto quantised = [&](const LinearPart& part) { return draws_quantised(part); };
-  if (store_ != nullptr || std::any_of(parts.begin(), parts.end(), quantised)) return nullptr;
+  if (store_ != nullptr || std::any_of(layer.parts.begin(), layer.parts.end(), quantised)) return nullptr;
   std::vector<ops::RandomRows> rows;
-  for (const LinearPart& part : parts)
+  for (const LinearPart& part : layer.parts)
     rows.push_back({random_bits(seed_ ^ hash_name(part.name)), part.out_features});
   std::unique_ptr<ops::Weight> weight =
-      ops.pack_random(rows, in_features, random_dtype_, dtype, kLinearDeviation);
+      ops.pack_random(rows, layer.in_features, random_dtype_, dtype, kLinearDeviation);
   if (weight != nullptr)
-    for (const LinearPart& part : parts)
-      done(part.name, static_cast<size_t>(part.out_features * in_features) * dtype_size(random_dtype_));
+    for (const LinearPart& part : layer.parts)
+      done(part.name, static_cast<size_t>(part.out_features * layer.in_features) * dtype_size(random_dtype_));
   return weight;
 }
 
-std::unique_ptr<ops::Weight> WeightSource::linear(ops::Ops& ops, const std::vector<LinearPart>& parts,
-                                                  Index in_features, DType dtype) {
-  if (std::unique_ptr<ops::Weight> weight = drawn(ops, parts, in_features, dtype)) return weight;
+std::unique_ptr<ops::Weight> WeightSource::linear(ops::Ops& ops, const LinearLayer& layer, DType dtype) {
+  if (std::unique_ptr<ops::Weight> weight = drawn(ops, layer, dtype)) return weight;
   std::vector<Fetched> fetched;
-  for (const LinearPart& part : parts) fetched.push_back(fetch_linear(part, in_features));
+  for (const LinearPart& part : layer.parts)
+    fetched.push_back(fetch_linear(part, layer.in_features, ops.threads()));
   std::vector<ops::WeightPart> any;
   std::vector<TensorView> dense;
   for (const Fetched& one : fetched) {
     any.push_back(one.part);
     if (!one.quantised()) dense.push_back(one.dense());
   }
-  std::unique_ptr<ops::Weight> weight =
-      dense.size() == any.size() ? ops.pack(dense, dtype) : ops.pack_quantized(any, dtype);
+  const bool all_dense = dense.size() == any.size();
+  std::unique_ptr<ops::Weight> weight;
+  if (layer.packing == ops::Packing::kStacked)
+    weight = all_dense ? ops.pack(dense, dtype) : ops.pack_quantized(any, dtype);
+  else
+    weight = all_dense ? ops.pack_gate_up(dense[0], dense[1], dtype)
+                       : ops.pack_quantized_gate_up(any[0], any[1], dtype);
   for (const Fetched& one : fetched) done(one);
   return weight;
 }
 
-std::unique_ptr<ops::Weight> WeightSource::gate_up(ops::Ops& ops, const LinearPart& gate,
-                                                   const LinearPart& up, Index in_features, DType dtype) {
-  const LinearPart parts[] = {gate, up};
-  if (std::unique_ptr<ops::Weight> weight = drawn(ops, parts, in_features, dtype)) return weight;
-  const Fetched of_gate = fetch_linear(gate, in_features);
-  const Fetched of_up = fetch_linear(up, in_features);
-  std::unique_ptr<ops::Weight> weight = of_gate.quantised() || of_up.quantised()
-                                            ? ops.pack_quantized_gate_up(of_gate.part, of_up.part, dtype)
-                                            : ops.pack_gate_up(of_gate.dense(), of_up.dense(), dtype);
-  done(of_gate);
-  done(of_up);
-  return weight;
-}
-
 Buffer WeightSource::f32(const std::string& name, Shape shape, Init init) {
-  const TensorView view = fetch(name, shape, init);
+  ThreadPool serial(1);
+  const TensorView view = fetch(name, shape, init, serial);
   Buffer buffer(DType::kF32, shape);
   float* out = buffer.view().as<float>();
   dispatch_dtype(view.dtype, [&]<class T>() {
@@ -289,6 +298,7 @@ Buffer WeightSource::kv_scales(const std::string& at, Index num_kv_heads) {
   Buffer scales(DType::kF32, {2, num_kv_heads});
   std::fill_n(scales.view().as<float>(), 2 * num_kv_heads, 1.0f);
   if (store_ == nullptr) return scales;
+  ThreadPool serial(1);
   for (Index plane = 0; plane < 2; ++plane)
     for (const char* pattern : kKvScaleNames) {
       const std::string name = full_name(at + fmt::format(fmt::runtime(pattern), plane == 0 ? 'k' : 'v'));
@@ -299,7 +309,7 @@ Buffer WeightSource::kv_scales(const std::string& at, Index num_kv_heads) {
       if (count != 1 && count != num_kv_heads)
         fail(ErrorKind::kInvalid, "tensor {}: got {}, need one scale, or one for each of {} KV heads", name,
              dims_text(info->dims), num_kv_heads);
-      const TensorView stored_scales = stored(name, {count});
+      const TensorView stored_scales = stored(name, {count}, serial);
       for (Index head = 0; head < num_kv_heads; ++head) {
         const float scale = ops::value_of(stored_scales, count == 1 ? 0 : head);
         if (!(scale > 0))

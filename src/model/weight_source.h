@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/thread_pool.h"
 #include "io/model_config.h"
 #include "io/tensor_store.h"
 #include "io/weight_layout.h"
@@ -26,6 +27,13 @@ struct LinearPart {
   Index out_features = 0;
 };
 
+// What is packed into one weight: parts [out_features, in_features] each, floats or quantised.
+struct LinearLayer {
+  std::vector<LinearPart> parts;
+  Index in_features = 0;
+  ops::Packing packing = ops::Packing::kStacked;
+};
+
 class WeightSource {
  public:
   using Progress = std::function<void(size_t done_bytes, size_t total_bytes)>;
@@ -36,14 +44,13 @@ class WeightSource {
   // the config is quantised.
   WeightSource(uint64_t seed, const io::ModelConfig& config, Progress progress);
 
-  // Stacks the parts ([out_features, in_features] each, floats or quantised) along N into one packed weight.
+  // One packed weight. Host work is shared by the threads of `ops`; the bits do not depend on their number.
   // Throws kInvalid naming tensor, got and need; or tensor and element where a value is not finite;
   // kUnsupported for a form of quantisation this build does not read.
-  std::unique_ptr<ops::Weight> linear(ops::Ops& ops, const std::vector<LinearPart>& parts, Index in_features,
-                                      DType dtype);
-  // The weight of Ops::matmul_swiglu; the same errors.
-  std::unique_ptr<ops::Weight> gate_up(ops::Ops& ops, const LinearPart& gate, const LinearPart& up,
-                                       Index in_features, DType dtype);
+  std::unique_ptr<ops::Weight> linear(ops::Ops& ops, const LinearLayer& layer, DType dtype);
+  // The parts it would pack, with the shapes and dtypes they will have: no values behind the views but those
+  // of group_of. Throws for headers as linear() does.
+  std::vector<ops::WeightPart> shapes(const LinearLayer& layer) const;
   // A small tensor as f32, any shape with these dims.
   Buffer f32(const std::string& name, Shape shape, Init init);
   // Biases of fused parts, joined; f32.
@@ -58,8 +65,7 @@ class WeightSource {
   size_t num_unused() const;  // text tensors that nothing asked for
 
  private:
-  std::unique_ptr<ops::Weight> drawn(ops::Ops& ops, std::span<const LinearPart> parts, Index in_features,
-                                     DType dtype);
+  std::unique_ptr<ops::Weight> drawn(ops::Ops& ops, const LinearLayer& layer, DType dtype);
   bool draws_quantised(const LinearPart& part) const;
   // One part as it is stored; valid until done().
   struct Fetched {
@@ -72,13 +78,15 @@ class WeightSource {
     const TensorView& dense() const { return std::get<TensorView>(part); }
   };
 
-  Fetched fetch_linear(const LinearPart& part, Index in_features);
-  Fetched fetch_quantised(const LinearPart& part, Index in_features, const io::LinearLayout& layout);
+  Fetched fetch_linear(const LinearPart& part, Index in_features, ThreadPool& pool);
+  Fetched fetch_quantised(const LinearPart& part, Index in_features, const io::LinearLayout& layout,
+                          ThreadPool& pool);
   void done(const Fetched& fetched);
   std::string full_name(const std::string& name) const;
-  TensorView fetch(const std::string& name, Shape shape, Init init);  // valid until done()
-  TensorView stored(const std::string& name, Shape shape);
-  TensorView random(const std::string& name, Shape shape, Init init);
+  // Valid until done().
+  TensorView fetch(const std::string& name, Shape shape, Init init, ThreadPool& pool);
+  TensorView stored(const std::string& name, Shape shape, ThreadPool& pool);
+  TensorView random(const std::string& name, Shape shape, Init init, ThreadPool& pool);
   void done(const std::string& full_name, size_t bytes);
 
   const io::TensorStore* store_ = nullptr;  // null: random

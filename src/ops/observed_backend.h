@@ -50,6 +50,7 @@ class ObservedBackend final : public Backend {
   void synchronize() override { inner_->synchronize(); }
 
   std::string name() const override { return inner_->name(); }
+  ThreadPool& threads() override { return inner_->threads(); }
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
     return inner_->pack(parts, dtype);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/dequantize.h"
 #include "ops/draw.h"
 
@@ -80,6 +81,11 @@ void expect_part(const char* op, const WeightPart& part, Index in_features) {
 }
 
 }  // namespace
+
+ThreadPool& Backend::threads() {
+  static ThreadPool one(1);  // without a state: any number of callers
+  return one;
+}
 
 std::unique_ptr<Weight> Backend::pack_quantized(std::span<const WeightPart>, DType) {
   fail(ErrorKind::kUnsupported, "quantised weights: no kernels for them on {}, need a cpu device", name());

@@ -14,6 +14,10 @@
 
 #include "core/memory.h"
 
+namespace longspan {
+class ThreadPool;
+}
+
 namespace longspan::ops {
 
 // A linear layer's weight in the layout its backend likes, made once at load. Read-only afterwards.
@@ -57,6 +61,18 @@ inline Index in_features_of(const WeightPart& part) {
   const auto* rows = std::get_if<TensorView>(&part);
   return rows != nullptr ? rows->dim(1) : std::get<QuantizedPart>(part).in_features;
 }
+
+// How the rows of parts become one weight.
+enum class Packing : uint8_t {
+  kStacked,  // pack(), pack_quantized(): one behind the other
+  kGateUp    // pack_gate_up(), pack_quantized_gate_up(): two of the same shape, for matmul_swiglu
+};
+
+// What a weight will take, by the shapes of its parts: of their values only group_of is read.
+struct PackedBytes {
+  size_t weight = 0;     // its size_bytes()
+  size_t workspace = 0;  // that its products share with those of all others: the largest counts
+};
 
 // Norm weights come in two forms (MODEL 2.1 and the Qwen3 relatives).
 enum class NormKind : uint8_t {
@@ -301,6 +317,8 @@ class Recording {
 class Backend : public Memory {
  public:
   virtual std::string name() const = 0;  // "cpu (2 threads, avx512 amx)"
+  // For work on host memory between operations: the threads it computes or packs with, else one.
+  virtual ThreadPool& threads();
 
   // Packs rows of [n_i, K] parts (f32, f16 or bf16), stacked along N, for products in `dtype`. May throw
   // kExhausted.
@@ -362,6 +380,7 @@ class Ops {
 
   std::string name() const { return backend_->name(); }
   Memory& memory() { return *backend_; }  // of every tensor below
+  ThreadPool& threads() { return backend_->threads(); }
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype);
   std::unique_ptr<Weight> pack_gate_up(const TensorView& gate, const TensorView& up, DType dtype);
   std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype);

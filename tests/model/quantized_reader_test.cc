@@ -1,5 +1,5 @@
 // Each published layout read back value by value; the fixtures hold the usual cases, these the others.
-#include "packed_layer.h"
+#include "support/packed_layer.h"
 
 namespace longspan::model {
 namespace {
@@ -75,6 +75,50 @@ TEST(QuantizedReader, LayersOfSeveralFormsShareACheckpoint) {
   second.make_symmetric();
   second.add_packed<bf16, int64_t>("b", false, false);
   second.expect_read_back(config, "b");
+}
+
+// Rows and columns for several tasks, and some left over.
+TEST(QuantizedReader, ThreadsShareALayer) {
+  io::QuantConfig config = config_of(io::QuantMethod::kGptq, "gptq", 64);
+  config.desc_act = true;
+  PackedLayer gptq(152, 320, 64);
+  gptq.permute_groups();
+  gptq.add_gptq("m", 1, /*with_index=*/true);
+  gptq.expect_read_back(config, "m");
+  PackedLayer awq(272, 160, 32);
+  awq.add_awq("m");
+  awq.expect_read_back(config_of(io::QuantMethod::kAwq, "gemm", 32), "m");
+}
+
+// The first bad element is named, however many threads look for it.
+TEST(QuantizedReader, NamesTheFirstElementThatIsNotFinite) {
+  const Index n = 512, k = 512;
+  Buffer codes(DType::kF8E4M3, {n, k}), scales(DType::kF32, {4, 4});
+  std::fill_n(scales.view().as<float>(), 16, 1.0f);
+  auto* const bytes = static_cast<uint8_t*>(codes.data());
+  for (const Index at : {70'000, 199'999, 262'143}) bytes[at] = 0xff;
+  const io::QuantConfig config{.method = io::QuantMethod::kFp8, .method_name = "fp8", .block = {128, 128}};
+  const auto refusal = [&](int num_threads) -> std::string {
+    const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                       ("longspan_nan_" + std::to_string(::getpid()) + ".safetensors");
+    const io::NamedTensor tensors[] = {{"m.weight", codes.view()}, {"m.weight_scale_inv", scales.view()}};
+    io::write_safetensors(path, tensors);
+    const io::TensorStore store(path);
+    std::filesystem::remove(path);
+    ThreadPool pool(num_threads);
+    try {
+      read_quantized(store, config, io::find_linear(store, config, "m"), pool);
+      return "taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::kInvalid);
+      return error.what();
+    }
+  };
+  for (const int num_threads : {1, 4})
+    EXPECT_EQ(refusal(num_threads), "tensor m.weight: element 70000 is not finite");
+  for (const Index at : {70'000, 199'999, 262'143}) bytes[at] = 0;
+  scales.view().as<float>()[5] = std::nanf("");
+  EXPECT_EQ(refusal(3), "tensor m.weight_scale_inv: element 5 is not finite");
 }
 
 }  // namespace

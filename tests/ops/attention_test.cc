@@ -246,7 +246,7 @@ TEST(Attention, OneCallTakesDecodeAndPrefillTogether) {
 }
 
 TEST(Attention, WhatScratchHeldBeforeDoesNotMatter) {
-  cpu::ThreadPool pool(2);
+  ThreadPool pool(2);
   cpu::Scratch scratch(2);
   constexpr size_t kBytes = size_t{16} << 20;  // more than the problem wants
   scratch.reserve(kBytes);
@@ -258,7 +258,7 @@ TEST(Attention, WhatScratchHeldBeforeDoesNotMatter) {
 }
 
 TEST(Attention, ScratchDoesNotGrowWithContextOrBatch) {
-  cpu::ThreadPool pool(2);
+  ThreadPool pool(2);
   cpu::Scratch scratch(2);
   const cpu::Context context{pool, scratch};
   const Step small({.decode = {{1, 9, 10}}, .prefill = {{2, 0, 5}}});

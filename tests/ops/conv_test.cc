@@ -54,7 +54,7 @@ TEST(CausalConv, BitsDoNotDependOnStepsOrThreads) {
         const TestTensor out = like(c.conv_out, c.shape);
         Index begin = 0;
         for (const Index count : steps) {
-          cpu::ThreadPool pool(num_threads);
+          ThreadPool pool(num_threads);
           cpu::Scratch scratch(num_threads);
           CausalConv args = c.causal_conv(states, out.view().rows(begin, count));
           args.x = args.x.rows(begin, count);

@@ -277,7 +277,7 @@ inline TestTensor like(const TestTensor& tensor, const GdnShape& shape) {
 }
 
 inline GdnResult run_cpu_delta(const GdnCase& c, int num_threads = 2) {
-  cpu::ThreadPool pool(num_threads);
+  ThreadPool pool(num_threads);
   cpu::Scratch scratch(num_threads);
   GdnResult result{{}, c.pool};
   const TestTensor out = like(c.out, c.shape);
@@ -287,7 +287,7 @@ inline GdnResult run_cpu_delta(const GdnCase& c, int num_threads = 2) {
 }
 
 inline GdnResult run_cpu_conv(const GdnCase& c, int num_threads = 2) {
-  cpu::ThreadPool pool(num_threads);
+  ThreadPool pool(num_threads);
   cpu::Scratch scratch(num_threads);
   GdnResult result{{}, c.pool};
   const TestTensor out = like(c.conv_out, c.shape);

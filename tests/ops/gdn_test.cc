@@ -132,7 +132,7 @@ TEST(GatedDelta, RecurrenceAndChunksAgree) {
 // Rows begin .. begin + count of one long prompt as a step of its own.
 void run_step(const GdnCase& c, StatePool& states, const TensorView& out, Index begin, Index count,
               int num_threads) {
-  cpu::ThreadPool pool(num_threads);
+  ThreadPool pool(num_threads);
   cpu::Scratch scratch(num_threads);
   GatedDelta args = c.gated_delta(states, out);
   for (TensorView* view : {&args.q, &args.k, &args.v, &args.z, &args.a, &args.b, &args.out})
@@ -201,7 +201,7 @@ TEST(GatedDelta, BitsDoNotDependOnBatchMates) {
           ints({static_cast<int32_t>(first_row), static_cast<int32_t>(first_row + count)});
       args.seqs = {starts.view(), batch.seq_lens.view().rows(seq_idx, 1), 1, seq_idx < 2 ? 1 : 0};
       args.state_pages = batch.state_pages.view().rows(seq_idx, 1);
-      cpu::ThreadPool pool(2);
+      ThreadPool pool(2);
       cpu::Scratch scratch(2);
       cpu::gated_delta({pool, scratch}, args);
       const Index row = args.out.dim(1) * args.out.dim(2);

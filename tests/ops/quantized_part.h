@@ -1,8 +1,10 @@
-// Random quantised parts of a weight, with the memory they point to.
+// Random quantised parts of a weight, with the memory they point to, and what tests of their products share.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/buffer.h"
@@ -26,6 +28,54 @@ struct PartSpec {
   Groups groups = Groups::kInOrder;
   Index scale_rows = 1;
 };
+
+// Every form a checkpoint can have, on shapes that fill panels, words, blocks of codes and groups and ones
+// that do not.
+inline const PartSpec kForms[] = {
+    {.n = 64, .k = 256, .group_size = 128, .scale_dtype = DType::kF16, .has_zeros = true},
+    {.n = 48, .k = 128, .group_size = 32, .has_zeros = true},
+    {.n = 35, .k = 1280, .group_size = 64},
+    {.n = 40, .k = 96, .group_size = 96, .scale_dtype = DType::kF32},
+    {.n = 17, .k = 75, .group_size = 32, .has_zeros = true},
+    {.n = 19, .k = 41, .group_size = 5, .has_zeros = true},
+    {.n = 33,
+     .k = 128,
+     .group_size = 32,
+     .scale_dtype = DType::kF16,
+     .has_zeros = true,
+     .groups = Groups::kScattered},
+    {.n = 80, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
+    {.n = 37,
+     .k = 131,
+     .group_size = 64,
+     .kind = CodeKind::kE4M3,
+     .scale_dtype = DType::kF32,
+     .scale_rows = 16},
+    {.n = 41, .k = 2100, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 128},
+    {.n = 22,
+     .k = 531,
+     .group_size = 48,
+     .kind = CodeKind::kE4M3,
+     .scale_dtype = DType::kF16,
+     .scale_rows = 5},
+    {.n = 9, .k = 77, .group_size = 20, .kind = CodeKind::kE4M3, .scale_rows = 3},
+    {.n = 24, .k = 1032, .group_size = 1032, .scale_dtype = DType::kF16},
+    {.n = 29, .k = 640, .group_size = 128, .has_zeros = true, .groups = Groups::kShuffled},
+    {.n = 18, .k = 339, .group_size = 64, .scale_dtype = DType::kF32, .groups = Groups::kShuffled},
+    {.n = 13,
+     .k = 150,
+     .group_size = 32,
+     .kind = CodeKind::kE4M3,
+     .groups = Groups::kShuffled,
+     .scale_rows = 4},
+    {.n = 101, .k = 1224, .group_size = 128, .has_zeros = true},  // tiles for every unit of the emulator
+    {.n = 32, .k = 192, .group_size = 64},
+    {.n = 160, .k = 1024, .group_size = 1024, .scale_dtype = DType::kF16},
+};
+
+inline std::string form_text(const PartSpec& spec) {
+  return fmt::format("N {} K {} group {}", spec.n, spec.k, spec.group_size);
+}
 
 class RandomPart {
  public:
@@ -87,5 +137,18 @@ class RandomPart {
   std::vector<Buffer> owned_;
   QuantizedPart part_;
 };
+
+template <class T>
+Buffer random_rows(Index rows, Index cols, uint32_t seed = 2) {
+  Buffer buffer(dtype_of<T>::value, {rows, cols});
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (Index i = 0; i < rows * cols; ++i) buffer.view().as<T>()[i] = T(normal(random));
+  return buffer;
+}
+
+inline bool same_bits(const Buffer& a, const Buffer& b) {
+  return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
 
 }  // namespace longspan::ops

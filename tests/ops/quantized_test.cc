@@ -17,30 +17,6 @@ namespace {
 
 constexpr Index kAllDecode = 1 << 20;
 
-// Every form a checkpoint can have, on shapes that fill panels, words and groups and ones that do not.
-const PartSpec kSpecs[] = {
-    {.n = 64, .k = 256, .group_size = 128, .scale_dtype = DType::kF16, .has_zeros = true},
-    {.n = 48, .k = 128, .group_size = 32, .has_zeros = true},
-    {.n = 32, .k = 192, .group_size = 64},
-    {.n = 40, .k = 96, .group_size = 96, .scale_dtype = DType::kF32},
-    {.n = 17, .k = 75, .group_size = 32, .has_zeros = true},
-    {.n = 19, .k = 41, .group_size = 5, .has_zeros = true},
-    {.n = 33,
-     .k = 128,
-     .group_size = 32,
-     .scale_dtype = DType::kF16,
-     .has_zeros = true,
-     .groups = Groups::kScattered},
-    {.n = 80, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
-    {.n = 37,
-     .k = 131,
-     .group_size = 64,
-     .kind = CodeKind::kE4M3,
-     .scale_dtype = DType::kF32,
-     .scale_rows = 16},
-    {.n = 160, .k = 1024, .group_size = 1024, .scale_dtype = DType::kF16},
-};
-
 bool wanted_isa_exists() {
   const char* wanted = std::getenv("LONGSPAN_CPU_ISA");
   if (wanted == nullptr || *wanted == '\0') return true;
@@ -49,25 +25,12 @@ bool wanted_isa_exists() {
   return false;
 }
 
-template <class T>
-Buffer random_rows(Index rows, Index cols, uint32_t seed) {
-  Buffer buffer(dtype_of<T>::value, {rows, cols});
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (Index i = 0; i < rows * cols; ++i) buffer.view().as<T>()[i] = T(normal(random));
-  return buffer;
-}
-
 Buffer product(Backend& backend, const TensorView& x, const Weight& weight, Index num_decode_rows,
                const TensorView& bias = {}) {
   Buffer out(x.dtype, {x.dim(0), weight.out_features});
   backend.matmul(
       {.x = x, .num_decode_rows = num_decode_rows, .weight = &weight, .bias = bias, .out = out.view()});
   return out;
-}
-
-bool same_bits(const Buffer& a, const Buffer& b) {
-  return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 template <class T>
@@ -88,7 +51,7 @@ TYPED_TEST_SUITE(QuantizedTest, Types);
 
 TYPED_TEST(QuantizedTest, PromptRowsAreTheBitsOfTheDenseWeight) {
   using T = TypeParam;
-  for (const PartSpec& spec : kSpecs) {
+  for (const PartSpec& spec : kForms) {
     const RandomPart part(spec);
     const Buffer dense = part.dense<T>();
     const TensorView rows[] = {dense.view()};
@@ -100,14 +63,14 @@ TYPED_TEST(QuantizedTest, PromptRowsAreTheBitsOfTheDenseWeight) {
       const Buffer x = random_rows<T>(m, spec.k, 2);
       ASSERT_TRUE(same_bits(product(*this->backend_, x.view(), *packed, 0, bias_view),
                             product(*this->backend_, x.view(), *plain, 0, bias_view)))
-          << "N " << spec.n << " K " << spec.k << " group " << spec.group_size << " rows " << m;
+          << form_text(spec) << " rows " << m;
     }
   }
 }
 
 TYPED_TEST(QuantizedTest, DecodeRowsAreTheExactProductRoundedOnce) {
   using T = TypeParam;
-  for (const PartSpec& spec : kSpecs) {
+  for (const PartSpec& spec : kForms) {
     const RandomPart part(spec);
     const auto packed = this->pack({part.part()});
     const Buffer exact = part.dense<float>();
@@ -131,14 +94,14 @@ TYPED_TEST(QuantizedTest, DecodeRowsAreTheExactProductRoundedOnce) {
         const double of_result = std::is_same_v<T, float> ? 0 : std::abs(want) * 0x1p-8;
         ASSERT_NEAR(static_cast<float>(out.view().template as<T>()[i * spec.n + j]), want,
                     of_result + of_weight + 8e-6 * magnitude + 1e-30)
-            << "N " << spec.n << " K " << spec.k << " group " << spec.group_size << " at " << i << ", " << j;
+            << form_text(spec) << " at " << i << ", " << j;
       }
   }
 }
 
 TYPED_TEST(QuantizedTest, ARowHasTheSameBitsInAnyCompany) {
   using T = TypeParam;
-  for (const PartSpec& spec : kSpecs) {
+  for (const PartSpec& spec : kForms) {
     const RandomPart part(spec);
     const Index num_rows = 70;
     const Buffer x = random_rows<T>(num_rows, spec.k, 2);
@@ -155,8 +118,7 @@ TYPED_TEST(QuantizedTest, ARowHasTheSameBitsInAnyCompany) {
           ASSERT_EQ(std::memcmp(some.data(), static_cast<std::byte*>(all.data()) + 20 * row_bytes,
                                 static_cast<size_t>(m) * row_bytes),
                     0)
-              << "N " << spec.n << " K " << spec.k << " rows " << m << " threads " << num_threads
-              << " decode " << decode;
+              << form_text(spec) << " rows " << m << " threads " << num_threads << " decode " << decode;
         }
       }
     }
@@ -166,9 +128,9 @@ TYPED_TEST(QuantizedTest, ARowHasTheSameBitsInAnyCompany) {
 // Decode rows first, prompt rows behind them: each as if alone.
 TYPED_TEST(QuantizedTest, BothKindsOfRowsShareACall) {
   using T = TypeParam;
-  const RandomPart part(kSpecs[0]);
+  const RandomPart part(kForms[0]);
   const auto packed = this->pack({part.part()});
-  const Buffer x = random_rows<T>(50, kSpecs[0].k, 2);
+  const Buffer x = random_rows<T>(50, kForms[0].k, 2);
   const Buffer mixed = product(*this->backend_, x.view(), *packed, 3);
   const Buffer decode = product(*this->backend_, x.view().rows(0, 3), *packed, 3);
   const Buffer prompt = product(*this->backend_, x.view().rows(3, 47), *packed, 0);
@@ -247,7 +209,7 @@ TYPED_TEST(QuantizedTest, SwiGluBehindTheProductChangesNoBit) {
 TYPED_TEST(QuantizedTest, TheReferenceAgrees) {
   using T = TypeParam;
   const auto reference = reference::make_backend();
-  for (const PartSpec& spec : kSpecs) {
+  for (const PartSpec& spec : kForms) {
     const RandomPart part(spec);
     const WeightPart parts[] = {part.part()};
     const auto plain = reference->pack_quantized(parts, DType::kF32);
@@ -267,6 +229,32 @@ TYPED_TEST(QuantizedTest, TheReferenceAgrees) {
     }
     EXPECT_LT(std::sqrt(difference / norm), (std::is_same_v<T, float> ? 1e-6 : 6e-3)) << spec.n;
   }
+}
+
+// The memory plan asks before anything is packed.
+TYPED_TEST(QuantizedTest, WhatAWeightWillTakeIsKnownBefore) {
+  constexpr DType kDType = dtype_of<TypeParam>::value;
+  const auto planned = [](std::span<const WeightPart> parts, Packing packing) {
+    return cpu::packed_bytes(parts, packing, kDType).weight;
+  };
+  for (const PartSpec& spec : kForms) {
+    const RandomPart part(spec);
+    const WeightPart parts[] = {part.part(), part.part()};
+    EXPECT_EQ(this->backend_->pack_quantized(parts, kDType)->size_bytes(), planned(parts, Packing::kStacked))
+        << form_text(spec);
+    EXPECT_EQ(this->backend_->pack_quantized_gate_up(parts[0], parts[1], kDType)->size_bytes(),
+              planned(parts, Packing::kGateUp))
+        << form_text(spec);
+  }
+  const Buffer rows = random_rows<bf16>(37, 75, 1);
+  const RandomPart beside({.n = 44, .k = 75, .group_size = 32});
+  const WeightPart mixed[] = {rows.view(), beside.part()};
+  EXPECT_EQ(this->pack({mixed[0], mixed[1]})->size_bytes(), planned(mixed, Packing::kStacked));
+  const TensorView dense[] = {rows.view(), rows.view()};
+  const WeightPart dense_parts[] = {dense[0], dense[1]};
+  EXPECT_EQ(this->backend_->pack(dense, kDType)->size_bytes(), planned(dense_parts, Packing::kStacked));
+  EXPECT_EQ(this->backend_->pack_gate_up(dense[0], dense[1], kDType)->size_bytes(),
+            planned(dense_parts, Packing::kGateUp));
 }
 
 // 4 bits a value and 16 or 24 a group, one panel's padding aside.

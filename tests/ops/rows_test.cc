@@ -15,7 +15,7 @@ class CpuRows {
   operator cpu::Context() { return {pool_, scratch_}; }
 
  private:
-  cpu::ThreadPool pool_;
+  ThreadPool pool_;
   cpu::Scratch scratch_;
 };
 

@@ -1,19 +1,10 @@
 #include "ops/cpu/backend.h"
 
-#include <sched.h>
-
 #include "ops/cpu/gemm_kernels.h"
 #include "ops/cpu/kernels.h"
 
 namespace longspan::ops::cpu {
 namespace {
-
-// Processors this process may run on (affinity and cgroup cpusets included).
-int usable_cpus() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 class CpuBackend final : public Backend {
  public:
@@ -24,6 +15,8 @@ class CpuBackend final : public Backend {
   std::string name() const override {
     return fmt::format("cpu ({} threads, {})", pool_.num_threads(), isa_name());
   }
+
+  ThreadPool& threads() override { return pool_; }
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, DType dtype) override {
     return cpu::pack(context_, parts, dtype);

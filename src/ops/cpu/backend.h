@@ -13,4 +13,7 @@ struct CpuOptions {
 
 std::unique_ptr<Backend> make_backend(const CpuOptions& options);
 
+// What the pack functions make of these parts.
+PackedBytes packed_bytes(std::span<const WeightPart> parts, Packing packing, DType dtype);
+
 }  // namespace longspan::ops::cpu

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "ops/cpu/thread_pool.h"
+#include "core/thread_pool.h"
 #include "ops/ops.h"
 
 namespace longspan::ops::cpu {

@@ -61,16 +61,21 @@ class QuantizedWeight final : public PackedWeight {
       forms_.push_back(std::holds_alternative<QuantizedPart>(part) ? form_of(std::get<QuantizedPart>(part))
                                                                    : Form{});
     place_row_sums();
-    size_t bytes = 0;
     for (Index panel = 0; panel < num_panels(); ++panel) {
       const Form* form = form_of_panel(parts, panel);
-      panels_.push_back({form, bytes});
-      bytes += form != nullptr ? form->panel_bytes : static_cast<size_t>(panel_elems()) * dtype_size(dtype);
+      panels_.push_back({form, panel_bytes_});
+      panel_bytes_ +=
+          form != nullptr ? form->panel_bytes : static_cast<size_t>(panel_elems()) * dtype_size(dtype);
     }
-    memory_ = Buffer(bytes);
   }
 
-  size_t size_bytes() const override { return memory_.size_bytes(); }
+  void allocate() { memory_ = Buffer(panel_bytes_); }
+  // Known before there is memory.
+  size_t size_bytes() const override {
+    size_t bytes = panel_bytes_;
+    for (const Form& of : forms_) bytes += of.group_of.size() * sizeof(int32_t);
+    return bytes;
+  }
   bool unpacks() const override { return true; }
 
   const void* panels(Index col, Index cols, void* room) const override {
@@ -161,6 +166,7 @@ class QuantizedWeight final : public PackedWeight {
   Index num_row_sums_ = 0;
   std::vector<Form> forms_;  // one a part
   std::vector<Panel> panels_;
+  size_t panel_bytes_ = 0;
   Buffer memory_;
 };
 
@@ -297,11 +303,16 @@ void finish_block(const Product& product, Index first_col, Index cols, const flo
                        product.out.dim(0), out_cols);
 }
 
+Index num_rows_of(std::span<const WeightPart> parts) {
+  Index rows = 0;
+  for (const WeightPart& part : parts) rows += out_features_of(part);
+  return rows;
+}
+
 std::unique_ptr<Weight> pack(const Context& context, std::span<const WeightPart> parts, DType dtype,
                              PanelOrder order) {
-  Index num_out = 0;
-  for (const WeightPart& part : parts) num_out += out_features_of(part);
-  auto weight = std::make_unique<QuantizedWeight>(parts, dtype, order, num_out);
+  auto weight = std::make_unique<QuantizedWeight>(parts, dtype, order, num_rows_of(parts));
+  weight->allocate();
   const Index k = weight->in_features;
   context.scratch.reserve(static_cast<size_t>(kPanelCols * k) * dtype_size(dtype));
   context.pool.parallel_for(weight->num_panels(), [&](int64_t panel, int thread) {
@@ -330,6 +341,12 @@ std::unique_ptr<Weight> pack_quantized_gate_up(const Context& context, const Wei
                                                const WeightPart& up, DType dtype) {
   const WeightPart parts[] = {gate, up};
   return pack(context, parts, dtype, PanelOrder::kInTurns);
+}
+
+PackedBytes packed_bytes(std::span<const WeightPart> parts, Packing packing, DType dtype) {
+  const PanelOrder order = packing == Packing::kGateUp ? PanelOrder::kInTurns : PanelOrder::kStacked;
+  // Panels of T lie as DenseWeight's, where all are.
+  return {.weight = QuantizedWeight(parts, dtype, order, num_rows_of(parts)).size_bytes()};
 }
 
 Index multiply_codes(const Context& context, const Product& all, Index num_rows) {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/log.h"
-
+#include "core/thread_pool.h"
 #include "ops/device/dequant_workspace.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
@@ -38,7 +38,8 @@ class DeviceBackend final : public Backend {
         scratch_(device_),
         tables_(device_),
         library_(device_),
-        dequantised_(device_, options.dequant_workspace_bytes) {
+        dequantised_(device_, options),
+        pool_(options.num_threads > 0 ? options.num_threads : usable_cpus()) {
     CHECK_MSG(options.decode_segments >= 0 && options.decode_segments <= kMaxDecodeSegments,
               "decode_segments: got {}, need 0 to {}", options.decode_segments, kMaxDecodeSegments);
     context_.decode_segments = options.decode_segments;
@@ -57,6 +58,7 @@ class DeviceBackend final : public Backend {
                        library.empty() ? "" : ", " + library);
   }
 
+  ThreadPool& threads() override { return pool_; }
   bool is_host() const override { return false; }
   size_t free_bytes() const override { return device_.free_bytes(); }
   Buffer allocate(DType dtype, Shape shape) override { return device_.allocate(dtype, shape); }
@@ -120,7 +122,8 @@ class DeviceBackend final : public Backend {
   Scratch tables_;
   GemmLibrary library_;
   DequantWorkspace dequantised_;
-  Context context_{device_, scratch_, tables_, library_, dequantised_};
+  ThreadPool pool_;
+  Context context_{device_, scratch_, tables_, library_, dequantised_, pool_};
 };
 
 std::optional<DeviceInfo> find_card(int index) {

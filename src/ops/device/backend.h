@@ -25,12 +25,16 @@ struct BackendOptions {
   // size at most (0: as the largest weight needs); else the fused product takes all rows, 16 at a time.
   bool dequant_prefill = true;
   size_t dequant_workspace_bytes = 0;
+  int num_threads = 1;  // of the host, that pack weights; 0: all it may use
 };
 inline constexpr int kMaxDecodeSegments = 256;
 
 // Throws kEnvironment when there is no such device. index: of the card; the emulator's 0 has waves of 32
 // lanes, its 1 of 64.
 std::unique_ptr<Backend> make_backend(int index, const BackendOptions& options = {});
+
+// What Backend::pack_quantized() of these parts will take there, or pack() of dense ones. Needs no device.
+PackedBytes packed_bytes(std::span<const WeightPart> parts, DType dtype, const BackendOptions& options);
 
 // The library that multiplies prompt rows on that device, with its file, or "none: <why>". Looks for it
 // alone: nothing is put to the device. gemm_library.h has what a backend does with it.

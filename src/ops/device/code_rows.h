@@ -11,15 +11,10 @@
 // their groups, each filled up to whole words (`k` places for the `columns` codes), and so must x.
 #pragma once
 
+#include "ops/device/code_layout.h"
 #include "ops/device/memory.h"
 
 namespace longspan::ops::device {
-
-constexpr int kBlockCodes = 128;
-constexpr int kBlockWords = kBlockCodes / 8;  // uint32_t
-constexpr int kInt4Unit = 32;                 // codes of a 16-byte word: groups of whole ones are
-constexpr int kE4M3Unit = 16;                 // multiplied packed
-constexpr int kTileRows = 16;
 
 // A zero and a scale's bits in one word.
 DEVICE_FN int affine_zero(uint32_t word) { return static_cast<int>(word >> 16); }

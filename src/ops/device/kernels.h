@@ -38,6 +38,7 @@ struct Context {
   Scratch& tables;  // small arrays from the host
   GemmLibrary& library;
   DequantWorkspace& dequantised;
+  ThreadPool& pool;             // of the host, that pack weights
   bool dequant_prefill = true;  // prompt rows have quantised weights unpacked once
   int decode_segments = 0;      // parts of one decode attention, at most; 0: by the number of heads
 };

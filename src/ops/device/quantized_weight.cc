@@ -11,53 +11,16 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "core/thread_pool.h"
 #include "core/units.h"
+#include "ops/device/code_layout.h"
 #include "ops/device/dequant_workspace.h"
 
 namespace longspan::ops::device {
 namespace {
 
 constexpr Index kCodeStagingBytes = Index{64} << 20;
-
-Index code_stride_bytes(CodeKind kind, Index k) {
-  if (kind == CodeKind::kE4M3) return (k + 15) / 16 * 16;
-  return (k + kBlockCodes - 1) / kBlockCodes * kBlockCodes / 2;
-}
-
-// How the codes of a row lie: CodeRows says why.
-struct Order {
-  Index k = 0;                         // places
-  int group_size = 0;                  // of them
-  std::vector<int32_t> column_of;      // [k], -1: no code lies there. Empty: as in the part, and so is
-  std::vector<int32_t> group_of_unit;  // [k / group_size], the part's group of each of these
-};
-
-Order order_of(const QuantizedPart& part) {
-  const int word = part.kind == CodeKind::kInt4 ? kInt4Unit : kE4M3Unit;
-  const auto group_size = static_cast<int>(part.group_size);
-  const Index num_groups = part.scales.dim(1);
-  const Index k = part.in_features;
-  // One group a row: a size that every block of codes divides.
-  if (part.group_of.empty() && num_groups == 1)
-    return {.k = k, .group_size = static_cast<int>((k + kBlockCodes - 1) / kBlockCodes) * kBlockCodes};
-  if (part.group_of.empty() && group_size % word == 0) return {.k = k, .group_size = group_size};
-  std::vector<std::vector<int32_t>> columns(static_cast<size_t>(num_groups));
-  for (int32_t column = 0; column < k; ++column) {
-    const int group = part.group_of.empty() ? column / group_size : part.group_of.as<int32_t>()[column];
-    columns[static_cast<size_t>(group)].push_back(column);
-  }
-  const bool even = std::all_of(columns.begin(), columns.end(),
-                                [&](const auto& group) { return std::ssize(group) <= group_size; });
-  Order order{.group_size = even && group_size % word == 0 ? group_size : word};
-  for (int32_t group = 0; group < num_groups; ++group) {
-    const std::vector<int32_t>& own = columns[static_cast<size_t>(group)];
-    order.column_of.insert(order.column_of.end(), own.begin(), own.end());
-    while (std::ssize(order.column_of) % order.group_size != 0) order.column_of.push_back(-1);
-    order.group_of_unit.resize(order.column_of.size() / static_cast<size_t>(order.group_size), group);
-  }
-  order.k = std::ssize(order.column_of);
-  return order;
-}
+constexpr Index kRowsOfATask = 32;  // of codes, scales or zeros that a thread packs at once
 
 // Eight codes side by side in four bytes: even ones to the low half, odd ones to the high half.
 uint32_t split_codes(uint32_t word) {
@@ -111,20 +74,6 @@ void pack_codes(CodeKind kind, Index k, const uint8_t* from, uint8_t* to) {
   pack_block(last, to + whole);
 }
 
-bool same_groups(const TensorView& a, const TensorView& b) {
-  if (a.empty() || b.empty()) return a.empty() && b.empty();
-  return std::memcmp(a.data, b.data, a.size_bytes()) == 0;
-}
-
-// Parts that lie behind each other as one.
-bool same_form(const QuantizedPart& a, const QuantizedPart& b) {
-  return a.kind == b.kind && a.group_size == b.group_size && a.scale_rows == b.scale_rows &&
-         a.out_features % a.scale_rows == 0 && a.scales.dtype == b.scales.dtype &&
-         a.zeros.empty() == b.zeros.empty() && same_groups(a.group_of, b.group_of);
-}
-
-using Run = std::vector<const QuantizedPart*>;
-
 Buffer upload_ints(Device& device, const std::vector<int32_t>& values) {
   if (values.empty()) return {};
   Buffer moved = device.allocate(DType::kI32, {std::ssize(values)});
@@ -133,61 +82,66 @@ Buffer upload_ints(Device& device, const std::vector<int32_t>& values) {
 }
 
 // Scales or zeros of all rows, one for each unit of the order.
-Buffer upload_rows(Device& device, const Run& run, const Order& order,
+Buffer upload_rows(const Context& context, const CodeRun& run, const CodeOrder& order,
                    const TensorView QuantizedPart::*field) {
   const TensorView& first = run[0]->*field;
   if (first.empty()) return {};
   Index rows = 0;
   for (const QuantizedPart* part : run) rows += (part->*field).dim(0);
-  const Index columns = order.column_of.empty() ? first.dim(1) : std::ssize(order.group_of_unit);
+  const Index columns = order.num_units(*run[0]);
   const auto size = static_cast<Index>(dtype_size(first.dtype));
-  Buffer all(first.dtype, {rows, columns});
+  const Buffer all(first.dtype, {rows, columns});
   char* to = static_cast<char*>(all.data());
   for (const QuantizedPart* part : run) {
     const TensorView& view = part->*field;
-    for (Index i = 0; i < view.dim(0); ++i)
-      for (Index unit = 0; unit < columns; ++unit, to += size) {
-        const Index group = order.column_of.empty() ? unit : order.group_of_unit[static_cast<size_t>(unit)];
-        std::memcpy(to, static_cast<const char*>(view.data) + (i * view.stride(0) + group) * size,
-                    static_cast<size_t>(size));
-      }
+    context.pool.parallel_ranges(view.dim(0), kRowsOfATask, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i)
+        for (Index unit = 0; unit < columns; ++unit)
+          std::memcpy(
+              to + (i * columns + unit) * size,
+              static_cast<const char*>(view.data) + (i * view.stride(0) + order.group_of(unit)) * size,
+              static_cast<size_t>(size));
+    });
+    to += view.dim(0) * columns * size;
   }
-  Buffer moved = device.allocate(first.dtype, {rows, columns});
-  device.upload(moved.data(), all.data(), all.size_bytes());
+  Buffer moved = context.device.allocate(first.dtype, {rows, columns});
+  context.device.upload(moved.data(), all.data(), all.size_bytes());
   return moved;
 }
 
-Buffer upload_codes(Device& device, const Run& run, const Order& order, Index num_rows) {
+Buffer upload_codes(const Context& context, const CodeRun& run, const CodeOrder& order, Index num_rows) {
   const CodeKind kind = run[0]->kind;
   const Index stride = code_stride_bytes(kind, order.k);
-  Buffer codes = device.allocate(DType::kU8, {num_rows, stride});
+  Buffer codes = context.device.allocate(DType::kU8, {num_rows, stride});
   const Index at_once = std::max<Index>(1, kCodeStagingBytes / stride);
   Buffer staging;
-  std::vector<uint8_t> ordered;
   char* to = static_cast<char*>(codes.data());
   for (const QuantizedPart* part : run)
-    for (Index begin = 0; begin < part->out_features; begin += at_once) {
-      const Index count = std::min(at_once, part->out_features - begin);
+    for (Index first = 0; first < part->out_features; first += at_once) {
+      const Index count = std::min(at_once, part->out_features - first);
       if (staging.data() == nullptr) staging = Buffer(DType::kU8, {std::min(at_once, num_rows), stride});
-      for (Index i = 0; i < count; ++i) {
-        const uint8_t* row =
-            static_cast<const uint8_t*>(part->codes.data) + (begin + i) * part->codes.stride(0);
-        if (!order.column_of.empty()) {
-          reorder(kind, row, order.column_of, ordered);
-          row = ordered.data();
+      context.pool.parallel_ranges(count, kRowsOfATask, [&](Index begin, Index end) {
+        std::vector<uint8_t> ordered;
+        for (Index i = begin; i < end; ++i) {
+          const uint8_t* row =
+              static_cast<const uint8_t*>(part->codes.data) + (first + i) * part->codes.stride(0);
+          if (!order.column_of.empty()) {
+            reorder(kind, row, order.column_of, ordered);
+            row = ordered.data();
+          }
+          pack_codes(kind, order.k, row, static_cast<uint8_t*>(staging.data()) + i * stride);
         }
-        pack_codes(kind, order.k, row, static_cast<uint8_t*>(staging.data()) + i * stride);
-      }
-      device.upload(to, staging.data(), static_cast<size_t>(count * stride));
-      device.wait();  // the staging memory is written again
+      });
+      context.device.upload(to, staging.data(), static_cast<size_t>(count * stride));
+      context.device.wait();  // the staging memory is written again
       to += count * stride;
     }
   return codes;
 }
 
-void upload_scales(Device& device, const Run& run, const Order& order, PackedRows& rows) {
-  rows.scales = upload_rows(device, run, order, &QuantizedPart::scales);
-  rows.zeros = upload_rows(device, run, order, &QuantizedPart::zeros);
+void upload_scales(const Context& context, const CodeRun& run, const CodeOrder& order, PackedRows& rows) {
+  rows.scales = upload_rows(context, run, order, &QuantizedPart::scales);
+  rows.zeros = upload_rows(context, run, order, &QuantizedPart::zeros);
   rows.view.zeros = {static_cast<uint8_t*>(rows.zeros.data())};
   void* const scales = rows.scales.data();
   const DType dtype = run[0]->scales.dtype;
@@ -196,44 +150,43 @@ void upload_scales(Device& device, const Run& run, const Order& order, PackedRow
   if (dtype == DType::kBF16) rows.view.scales.bfloats = {static_cast<bf16_t*>(scales)};
 }
 
-// Scales and zeros as the matrix product wants them, where they fit; else empty, and both go as they are.
-void upload_affine(Device& device, const Run& run, const Order& order, PackedRows& rows) {
-  const QuantizedPart& first = *run[0];
+// Scales and zeros as the matrix product wants them.
+void upload_affine(const Context& context, const CodeRun& run, const CodeOrder& order,
+                   const AffineLayout& layout, PackedRows& rows) {
   CodeRows& view = rows.view;
-  if (first.kind != CodeKind::kInt4 || view.scale_rows != 1 ||
-      dtype_size(first.scales.dtype) != sizeof(uint16_t))
-    return;
-  view.affine_span = view.group_size % 128 == 0 ? 128 : view.group_size % 64 == 0 ? 64 : kInt4Unit;
-  view.affine_halves = first.scales.dtype == DType::kF16;
-  const Index columns = (rows.out_features + kTileRows - 1) / kTileRows * kTileRows;
-  view.affine_per_group = view.group_size / view.affine_span;
-  const int affine_rows = view.affine_rows();
-  std::vector<uint32_t> words(static_cast<size_t>(affine_rows * columns));
-  int row = 0;
-  for (const QuantizedPart* part : run)
-    for (Index i = 0; i < part->out_features; ++i, ++row) {
-      const uint16_t* scales = static_cast<const uint16_t*>(part->scales.data) + i * part->scales.stride(0);
-      const uint8_t* zeros =
-          part->zeros.empty() ? nullptr : part->zeros.as<uint8_t>() + i * part->zeros.stride(0);
-      for (int at = 0; at < affine_rows; ++at) {
-        const int unit = std::min(at / view.affine_per_group, view.groups - 1);  // behind K any will do
-        const int group = order.column_of.empty() ? unit : order.group_of_unit[static_cast<size_t>(unit)];
-        const int zero = zeros == nullptr ? view.default_zero : zeros[group];
-        words[static_cast<size_t>(at * columns + affine_place(row))] =
-            scales[group] | static_cast<uint32_t>(zero) << 16;
+  view.affine_span = layout.span;
+  view.affine_per_group = layout.per_group;
+  view.affine_halves = run[0]->scales.dtype == DType::kF16;
+  std::vector<uint32_t> words(static_cast<size_t>(layout.rows * layout.columns));
+  Index first = 0;
+  for (const QuantizedPart* part : run) {
+    context.pool.parallel_ranges(part->out_features, kRowsOfATask, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) {
+        const uint16_t* scales = static_cast<const uint16_t*>(part->scales.data) + i * part->scales.stride(0);
+        const uint8_t* zeros =
+            part->zeros.empty() ? nullptr : part->zeros.as<uint8_t>() + i * part->zeros.stride(0);
+        const int place = affine_place(static_cast<int>(first + i));
+        for (Index at = 0; at < layout.rows; ++at) {
+          // Behind K any will do.
+          const Index group = order.group_of(std::min<Index>(at / layout.per_group, view.groups - 1));
+          const int zero = zeros == nullptr ? view.default_zero : zeros[group];
+          words[static_cast<size_t>(at * layout.columns + place)] =
+              scales[group] | static_cast<uint32_t>(zero) << 16;
+        }
       }
-    }
-  rows.affine = device.allocate(DType::kI32, {affine_rows, columns});
-  device.upload(rows.affine.data(), words.data(), rows.affine.size_bytes());
-  view.affine = {{static_cast<uint32_t*>(rows.affine.data())}, columns};
+    });
+    first += part->out_features;
+  }
+  rows.affine = context.device.allocate(DType::kI32, {layout.rows, layout.columns});
+  context.device.upload(rows.affine.data(), words.data(), rows.affine.size_bytes());
+  view.affine = {{static_cast<uint32_t*>(rows.affine.data())}, layout.columns};
 }
 
-PackedRows pack_run(const Context& context, const Run& run, DType dtype) {
+PackedRows pack_run(const Context& context, const CodeRun& run, DType dtype) {
   const QuantizedPart& first = *run[0];
-  PackedRows rows{.kind = first.kind, .in_features = first.in_features};
-  for (const QuantizedPart* part : run) rows.out_features += part->out_features;
-  const Order order = order_of(first);
-  rows.codes = upload_codes(context.device, run, order, rows.out_features);
+  PackedRows rows{.kind = first.kind, .out_features = num_rows_of(run), .in_features = first.in_features};
+  const CodeOrder order = order_of(first);
+  rows.codes = upload_codes(context, run, order, rows.out_features);
   rows.column_of = upload_ints(context.device, order.column_of);
   std::vector<int32_t> place_of(order.column_of.empty() ? 0 : static_cast<size_t>(first.in_features));
   for (size_t i = 0; i < order.column_of.size(); ++i)
@@ -246,18 +199,14 @@ PackedRows pack_run(const Context& context, const Run& run, DType dtype) {
                .k = static_cast<int>(order.k),
                .columns = static_cast<int>(first.in_features),
                .stride = static_cast<int>(code_stride_bytes(first.kind, order.k) / 4),
-               .groups = static_cast<int>(order.column_of.empty() ? first.scales.dim(1)
-                                                                  : std::ssize(order.group_of_unit)),
+               .groups = static_cast<int>(order.num_units(first)),
                .group_size = order.group_size,
                .scale_rows = static_cast<int>(first.scale_rows)};
-  upload_affine(context.device, run, order, rows);
-  if (rows.view.affine.empty()) upload_scales(context.device, run, order, rows);
-  const auto size = static_cast<Index>(dtype_size(dtype));
-  if (context.dequant_prefill)
-    context.dequantised.make_room(rows.out_features, rows.in_features,
-                                  padded_columns(rows.in_features, dtype) * size);
-  if (!order.column_of.empty())
-    context.dequantised.make_room(static_cast<size_t>(kFusedRows * order.k * size));
+  if (const AffineLayout affine = affine_layout(run, order); affine.span != 0)
+    upload_affine(context, run, order, affine, rows);
+  else
+    upload_scales(context, run, order, rows);
+  context.dequantised.make_room(run, order, dtype);
   return rows;
 }
 
@@ -314,15 +263,19 @@ void multiply(const Context& context, const Matmul& args, const PackedRows& rows
 
 }  // namespace
 
-void DequantWorkspace::make_room(Index n, Index k, Index row_bytes) {
+void DequantWorkspace::make_room(const CodeRun& run, const CodeOrder& order, DType dtype) {
+  size_bytes_ = std::max(size_bytes_, workspace_bytes(run, order, dtype, options_));
+  scratch_.reserve(size_bytes_);
+  const Index n = num_rows_of(run), k = run[0]->in_features;
+  const Index row_bytes = padded_columns(k, dtype) * static_cast<Index>(dtype_size(dtype));
   const Index rows = rows_at_once(n, row_bytes);
-  make_room(static_cast<size_t>(rows * row_bytes));
   const std::pair<Index, Index> shape(n, k);
-  if (rows == n || std::find(told_.begin(), told_.end(), shape) != told_.end()) return;
+  if (!options_.dequant_prefill || rows == n || std::find(told_.begin(), told_.end(), shape) != told_.end())
+    return;
   told_.push_back(shape);
   log(LogLevel::kInfo,
       "weights of {} x {} are unpacked in parts of {} rows: they take {}, the workspace may take {}", n, k,
-      rows, format_bytes(static_cast<size_t>(n * row_bytes)), format_bytes(limit_bytes_));
+      rows, format_bytes(static_cast<size_t>(n * row_bytes)), format_bytes(options_.dequant_workspace_bytes));
 }
 
 QuantizedDeviceWeight::QuantizedDeviceWeight(std::vector<Part> parts, DType dtype)
@@ -355,13 +308,9 @@ std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const W
       packed.emplace_back(pack(context, dense, dtype));
       continue;
     }
-    Run run{&std::get<QuantizedPart>(parts[i++])};
-    for (; i < parts.size(); ++i) {
-      const auto* next = std::get_if<QuantizedPart>(&parts[i]);
-      if (next == nullptr || !same_form(*run.back(), *next)) break;
-      run.push_back(next);
-    }
+    const CodeRun run = run_from(parts, i);
     packed.emplace_back(pack_run(context, run, dtype));
+    i += run.size();
   }
   return std::make_unique<QuantizedDeviceWeight>(std::move(packed), dtype);
 }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/thread_pool.h"
 #include "ops/device/kernels.h"
 
 namespace longspan::ops::device {
 namespace {
 
 constexpr Index kStagingBytes = Index{64} << 20;
+constexpr Index kRowsOfATask = 32;
 
 // value of element i of a host tensor of any dtype that weights come in
 float host_value(const TensorView& view, Index i) {
@@ -60,7 +62,9 @@ std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView>
     for (Index begin = 0; begin < part.dim(0); begin += at_once) {
       const Index count = std::min(at_once, part.dim(0) - begin);
       if (staging.data() == nullptr) staging = Buffer(dtype, {at_once, stride});
-      convert_rows(part, begin, count, staging.view());
+      context.pool.parallel_ranges(count, kRowsOfATask, [&](Index first, Index end) {
+        convert_rows(part, begin + first, end - first, staging.view().rows(first, end - first));
+      });
       context.device.upload(to + begin * stride * size, staging.data(),
                             static_cast<size_t>(count * stride * size));
       context.device.wait();  // the staging memory is written again

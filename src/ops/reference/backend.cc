@@ -193,6 +193,12 @@ class ReferenceBackend final : public Backend {
 
 }  // namespace
 
+PackedBytes packed_bytes(std::span<const WeightPart> parts) {
+  Index rows = 0;
+  for (const WeightPart& part : parts) rows += out_features_of(part);
+  return {.weight = static_cast<size_t>(rows * in_features_of(parts[0])) * sizeof(float)};
+}
+
 std::unique_ptr<Backend> make_backend() { return std::make_unique<ReferenceBackend>(); }
 
 }  // namespace longspan::ops::reference

@@ -10,4 +10,7 @@ namespace longspan::ops::reference {
 
 std::unique_ptr<Backend> make_backend();
 
+// What the pack functions make of these parts.
+PackedBytes packed_bytes(std::span<const WeightPart> parts);
+
 }  // namespace longspan::ops::reference

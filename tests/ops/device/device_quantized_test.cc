@@ -11,60 +11,6 @@ namespace {
 
 constexpr Index kAll = 1 << 20;
 
-// Every form a checkpoint can have, on shapes that fill blocks of codes and groups and ones that do not.
-const PartSpec kForms[] = {
-    {.n = 64, .k = 256, .group_size = 128, .scale_dtype = DType::kF16, .has_zeros = true},
-    {.n = 48, .k = 128, .group_size = 32, .has_zeros = true},
-    {.n = 35, .k = 1280, .group_size = 64},
-    {.n = 40, .k = 96, .group_size = 96, .scale_dtype = DType::kF32},
-    {.n = 17, .k = 75, .group_size = 32, .has_zeros = true},
-    {.n = 19, .k = 41, .group_size = 5, .has_zeros = true},
-    {.n = 33,
-     .k = 128,
-     .group_size = 32,
-     .scale_dtype = DType::kF16,
-     .has_zeros = true,
-     .groups = Groups::kScattered},
-    {.n = 80, .k = 160, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
-    {.n = 37,
-     .k = 131,
-     .group_size = 64,
-     .kind = CodeKind::kE4M3,
-     .scale_dtype = DType::kF32,
-     .scale_rows = 16},
-    {.n = 41, .k = 2100, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 128},
-    {.n = 22,
-     .k = 531,
-     .group_size = 48,
-     .kind = CodeKind::kE4M3,
-     .scale_dtype = DType::kF16,
-     .scale_rows = 5},
-    {.n = 9, .k = 77, .group_size = 20, .kind = CodeKind::kE4M3, .scale_rows = 3},
-    {.n = 24, .k = 1032, .group_size = 1032, .scale_dtype = DType::kF16},
-    {.n = 29, .k = 640, .group_size = 128, .has_zeros = true, .groups = Groups::kShuffled},
-    {.n = 18, .k = 339, .group_size = 64, .scale_dtype = DType::kF32, .groups = Groups::kShuffled},
-    {.n = 13,
-     .k = 150,
-     .group_size = 32,
-     .kind = CodeKind::kE4M3,
-     .groups = Groups::kShuffled,
-     .scale_rows = 4},
-    {.n = 101, .k = 1224, .group_size = 128, .has_zeros = true},  // tiles for every unit of the emulator
-};
-
-std::string form_text(const PartSpec& spec) {
-  return fmt::format("N {} K {} group {}", spec.n, spec.k, spec.group_size);
-}
-
-template <class T>
-Buffer random_rows(Index rows, Index cols, uint32_t seed = 2) {
-  Buffer buffer(dtype_of<T>::value, {rows, cols});
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (Index i = 0; i < rows * cols; ++i) buffer.view().as<T>()[i] = T(normal(random));
-  return buffer;
-}
-
 Buffer product(Backend& backend, const TensorView& x, const Weight& weight, Index num_decode_rows,
                const TensorView& bias = {}) {
   Buffer out(x.dtype, {x.dim(0), weight.out_features});
@@ -74,10 +20,6 @@ Buffer product(Backend& backend, const TensorView& x, const Weight& weight, Inde
                   .bias = bias,
                   .out = out.view()});
   return out;
-}
-
-bool same_bits(const Buffer& a, const Buffer& b) {
-  return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 template <class T>
@@ -224,6 +166,61 @@ TYPED_TEST(DeviceQuantized, GateAndUpGiveTheBitsOfBothSteps) {
                            .gate_up = room.view(),
                            .out = got.view()});
     EXPECT_TRUE(same_bits(got, want)) << device->name();
+  }
+}
+
+// The memory plan asks before anything is packed; the workspace is the largest of all weights.
+TYPED_TEST(DeviceQuantized, WhatAWeightWillTakeIsKnownBefore) {
+  constexpr DType kDType = dtype_of<TypeParam>::value;
+  const Buffer rows = random_rows<bf16>(37, 160);
+  const RandomPart beside({.n = 44, .k = 160, .group_size = 32}),
+      other({.n = 20, .k = 160, .group_size = 32});
+  const std::vector<WeightPart> mixed = {beside.part(), other.part(), rows.view(), other.part()};
+  const std::vector<WeightPart> dense = {rows.view(), rows.view()};
+  for (const device::BackendOptions& options :
+       {device::BackendOptions{}, device::BackendOptions{.dequant_workspace_bytes = 20'000},
+        device::BackendOptions{.dequant_prefill = false}}) {
+    const std::unique_ptr<Backend> device = device::make_backend(0, options);
+    size_t workspace = 0;
+    const auto expect_planned = [&](const std::vector<WeightPart>& parts, const std::string& what) {
+      const PackedBytes planned = device::packed_bytes(parts, kDType, options);
+      const size_t grown = std::max(workspace, planned.workspace) - workspace;
+      workspace += grown;
+      const size_t free_before = device::free_memory_bytes(0);
+      const auto weight = device->pack_quantized(parts, kDType);
+      EXPECT_EQ(weight->size_bytes(), planned.weight) << what;
+      if (on_emulator()) {
+        EXPECT_EQ(free_before - device::free_memory_bytes(0), planned.weight + grown) << what;
+      }
+    };
+    for (const PartSpec& spec : kForms) {
+      const RandomPart part(spec);
+      expect_planned({part.part()}, form_text(spec));
+    }
+    expect_planned(mixed, "quantised and dense parts");
+    expect_planned(dense, "dense parts");
+    EXPECT_GT(workspace, 0u);  // without unpacking: rows of x in the order of permuted codes
+  }
+}
+
+// Rows for several tasks of packing, and some left over.
+TEST(DeviceQuantizedPacking, TheBitsAreThoseOfOneThread) {
+  const Buffer x = random_rows<bf16>(9, 320);
+  const Buffer dense = random_rows<f16>(75, 320);
+  for (const PartSpec& spec : {PartSpec{.n = 150, .k = 320, .group_size = 64, .has_zeros = true},
+                               {.n = 90, .k = 320, .group_size = 32, .groups = Groups::kShuffled},
+                               {.n = 90, .k = 320, .group_size = 32, .scale_dtype = DType::kF32},
+                               {.n = 75, .k = 320, .group_size = 64, .kind = CodeKind::kE4M3}}) {
+    const RandomPart part(spec);
+    const WeightPart parts[] = {part.part(), dense.view()};
+    std::vector<Buffer> outs;
+    for (const int num_threads : {1, 3}) {
+      StagedBackend device(device::make_backend(0, {.num_threads = num_threads}));
+      const auto weight = device.pack_quantized(parts, DType::kBF16);
+      for (const Index num_decode : {Index{0}, kAll})
+        outs.push_back(product(device, x.view(), *weight, num_decode));
+    }
+    EXPECT_TRUE(same_bits(outs[0], outs[2]) && same_bits(outs[1], outs[3])) << form_text(spec);
   }
 }
 

@@ -1,13 +1,17 @@
-// A fixed set of threads that share one loop at a time. parallel_for is called from one thread (the
+// A fixed set of threads that share one loop at a time. parallel_for is called from one thread at a time (the
 // engine's), which works along; it allocates nothing. Idle threads spin for a moment, then sleep.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
 #include <vector>
 
-namespace longspan::ops::cpu {
+namespace longspan {
+
+// Processors this process may run on (affinity and cgroup cpusets included).
+int usable_cpus();
 
 class ThreadPool {
  public:
@@ -29,6 +33,28 @@ class ThreadPool {
           (*static_cast<const Fn*>(context))(task, thread);
         },
         &fn);
+  }
+
+  // fn(begin, end) for the stretches of 0 .. count - 1, each of `length` but the last, as tasks.
+  template <class Fn>
+  void parallel_ranges(int64_t count, int64_t length, const Fn& fn) {
+    parallel_for((count + length - 1) / length,
+                 [&](int64_t task, int) { fn(task * length, std::min(count, (task + 1) * length)); });
+  }
+
+  // The lowest of what find(begin, end) gives for such stretches, each the lowest within it, or -1: what one
+  // thread would find.
+  template <class Fn>
+  int64_t find_first(int64_t count, int64_t length, const Fn& find) {
+    std::atomic<int64_t> first{count};
+    parallel_ranges(count, length, [&](int64_t begin, int64_t end) {
+      if (begin >= first.load(std::memory_order_relaxed)) return;
+      const int64_t found = find(begin, end);
+      int64_t best = first.load(std::memory_order_relaxed);
+      while (found >= 0 && found < best && !first.compare_exchange_weak(best, found)) {
+      }
+    });
+    return first.load() < count ? first.load() : -1;
   }
 
  private:
@@ -54,4 +80,4 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
 };
 
-}  // namespace longspan::ops::cpu
+}  // namespace longspan

@@ -1,10 +1,11 @@
-#include "ops/cpu/thread_pool.h"
+#include "core/thread_pool.h"
 
 #include <hwy/cache_control.h>
+#include <sched.h>
 
 #include "core/error.h"
 
-namespace longspan::ops::cpu {
+namespace longspan {
 namespace {
 
 // About 20 us of waiting before a thread sleeps: the loops of one step follow each other faster.
@@ -15,6 +16,12 @@ constexpr uint32_t num_tasks_in(uint64_t tickets) { return static_cast<uint32_t>
 constexpr uint32_t next_task_in(uint64_t tickets) { return static_cast<uint32_t>(tickets); }
 
 }  // namespace
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   CHECK_MSG(num_threads >= 1, "got {} threads", num_threads);
@@ -82,4 +89,4 @@ void ThreadPool::worker_main(int thread) {
   }
 }
 
-}  // namespace longspan::ops::cpu
+}  // namespace longspan

@@ -1,9 +1,10 @@
 // The pool: every task exactly once, whatever the threads are doing when a loop starts. Run it under
 // -DLONGSPAN_SANITIZE=thread too.
-#include "ops/cpu/thread_pool.h"
+#include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -11,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace longspan::ops::cpu {
+namespace longspan {
 namespace {
 
 TEST(ThreadPool, RunsEveryTaskOnce) {
@@ -60,6 +61,35 @@ TEST(ThreadPool, LateThreadsNeverTouchALaterLoop) {
   }
 }
 
+TEST(ThreadPool, RangesCoverEverythingOnce) {
+  ThreadPool pool(3);
+  for (const int64_t count : {0, 1, 9, 10, 11, 95}) {
+    std::vector<std::atomic<int>> runs(static_cast<size_t>(count));
+    pool.parallel_ranges(count, 10, [&](int64_t begin, int64_t end) {
+      EXPECT_LE(end - begin, 10);
+      for (int64_t i = begin; i < end; ++i) runs[static_cast<size_t>(i)].fetch_add(1);
+    });
+    for (const auto& each : runs) ASSERT_EQ(each.load(), 1) << "of " << count;
+  }
+}
+
+TEST(ThreadPool, FindsWhatOneThreadFindsFirst) {
+  ThreadPool pool(4);
+  const auto first = [&](const std::vector<int64_t>& wanted) {
+    return pool.find_first(1000, 7, [&](int64_t begin, int64_t end) -> int64_t {
+      for (int64_t i = begin; i < end; ++i)
+        if (std::find(wanted.begin(), wanted.end(), i) != wanted.end()) return i;
+      return -1;
+    });
+  };
+  for (int round = 0; round < 200; ++round) {
+    EXPECT_EQ(first({}), -1);
+    EXPECT_EQ(first({999}), 999);
+    EXPECT_EQ(first({0, 500}), 0);
+    EXPECT_EQ(first({998, 400, 399, 700}), 399);
+  }
+}
+
 TEST(ThreadPool, WakesAfterASleep) {
   ThreadPool pool(3);
   std::atomic<int64_t> sum{0};
@@ -81,4 +111,4 @@ TEST(ThreadPool, IdleThreadsSleep) {
 }
 
 }  // namespace
-}  // namespace longspan::ops::cpu
+}  // namespace longspan

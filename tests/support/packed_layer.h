@@ -1,9 +1,12 @@
-// A layer of known codes, scales and zeros, written bit by bit in each published layout (MODEL 4.1 to 4.3).
+// A layer of known codes, scales and zeros, written bit by bit in each published layout (MODEL 4.1 to 4.3):
+// random ones, or those of weights rounded to nearest.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <deque>
 #include <filesystem>
 #include <random>
@@ -20,20 +23,23 @@ namespace longspan::model {
 class PackedLayer {
  public:
   PackedLayer(Index n, Index k, Index group_size) : n_(n), k_(k), group_size_(group_size) {
-    std::mt19937 random(7);
-    for (Index i = 0; i < n * k; ++i) codes_.push_back(static_cast<int>(random() % 16));
+    for (Index i = 0; i < n * k; ++i) codes_.push_back(static_cast<int>(random_() % 16));
     for (Index i = 0; i < n * groups(); ++i) {
-      zeros_.push_back(static_cast<int>(random() % 15) + 1);  // 1 .. 15: every layout can store them
-      scales_.push_back(static_cast<float>(random() % 255 + 1) / 4096.0f);  // exact in every float type
+      zeros_.push_back(static_cast<int>(random_() % 15) + 1);  // 1 .. 15: every layout can store them
+      scales_.push_back(static_cast<float>(random_() % 255 + 1) / 4096.0f);  // exact in every float type
     }
     for (Index i = 0; i < k; ++i) group_of_.push_back(static_cast<int32_t>(i / group_size));
   }
 
   Index groups() const { return (k_ + group_size_ - 1) / group_size_; }
-  void permute_groups() {
-    for (size_t i = 0; i < group_of_.size(); ++i)
-      group_of_[i] = static_cast<int32_t>((i * 7 + 3) % static_cast<size_t>(groups()));
+  void permute_groups() { std::shuffle(group_of_.begin(), group_of_.end(), random_); }
+  // The nearest codes of weights [n, k], with scales that bf16 holds; a group is whatever it is by now.
+  void fit(const std::vector<float>& weights) {
+    for (Index n = 0; n < n_; ++n)
+      for (Index g = 0; g < groups(); ++g) fit_group(weights, n, g);
   }
+  const std::vector<int32_t>& group_of() const { return group_of_; }
+  const std::deque<std::pair<std::string, Buffer>>& tensors() const { return buffers_; }
   void make_symmetric() { zeros_.assign(zeros_.size(), 8); }
   float value(Index n, Index k) const {
     const auto at = static_cast<size_t>(n * groups() + group_of_[static_cast<size_t>(k)]);
@@ -95,14 +101,47 @@ class PackedLayer {
     const io::LinearLayout layout = io::find_linear(store, config, module);
     ASSERT_EQ(layout.out_features, n_);
     ASSERT_EQ(layout.in_features, k_);
-    const QuantizedLinear linear = read_quantized(store, config, layout);
-    for (Index n = 0; n < n_; ++n)
-      for (Index k = 0; k < k_; ++k)
-        ASSERT_EQ(ops::dequantized(linear.part, n, k), value(n, k)) << "at " << n << ", " << k;
+    for (const int num_threads : {1, 3}) {
+      ThreadPool pool(num_threads);
+      const QuantizedLinear linear = read_quantized(store, config, layout, pool);
+      for (Index n = 0; n < n_; ++n)
+        for (Index k = 0; k < k_; ++k)
+          ASSERT_EQ(ops::dequantized(linear.part, n, k), value(n, k)) << "at " << n << ", " << k;
+      expect_shape(shape_of_quantized(store, config, layout), linear.part);
+    }
     std::filesystem::remove(path);
   }
 
  private:
+  static void expect_shape(const ops::QuantizedPart& shape, const ops::QuantizedPart& part) {
+    EXPECT_EQ(shape.kind, part.kind);
+    EXPECT_EQ(shape.group_size, part.group_size);
+    EXPECT_EQ(shape.scale_rows, part.scale_rows);
+    for (const auto field : {&ops::QuantizedPart::codes, &ops::QuantizedPart::scales,
+                             &ops::QuantizedPart::zeros, &ops::QuantizedPart::group_of}) {
+      EXPECT_EQ((shape.*field).dtype, (part.*field).dtype);
+      EXPECT_EQ((shape.*field).shape, (part.*field).shape);
+      EXPECT_EQ((shape.*field).empty(), (part.*field).empty());
+    }
+  }
+  void fit_group(const std::vector<float>& weights, Index n, Index g) {
+    const auto own = [&](const auto& fn) {
+      for (Index k = 0; k < k_; ++k)
+        if (group_of_[static_cast<size_t>(k)] == g) fn(static_cast<size_t>(n * k_ + k));
+    };
+    float low = 0, high = 0;
+    own([&](size_t i) {
+      low = std::min(low, weights[i]);
+      high = std::max(high, weights[i]);
+    });
+    const auto at = static_cast<size_t>(n * groups() + g);
+    const float scale = static_cast<float>(bf16(std::max(high - low, 1e-6f) / 15.0f));
+    scales_[at] = scale;
+    zeros_[at] = std::clamp(static_cast<int>(std::lround(-low / scale)), 1, 15);
+    own([&](size_t i) {
+      codes_[i] = std::clamp(static_cast<int>(std::lround(weights[i] / scale)) + zeros_[at], 0, 15);
+    });
+  }
   int code(Index n, Index k) const { return codes_[static_cast<size_t>(n * k_ + k)]; }
   int zero(Index n, Index g) const { return zeros_[static_cast<size_t>(n * groups() + g)]; }
   Buffer& add(const std::string& name, DType dtype, Shape shape) {
@@ -126,6 +165,7 @@ class PackedLayer {
     std::copy(group_of_.begin(), group_of_.end(), index.view().as<int32_t>());
   }
 
+  std::mt19937 random_{7};
   Index n_;
   Index k_;
   Index group_size_;
