@@ -74,10 +74,11 @@ struct Target {
 struct Data { Text text; };
 struct Print { ExprPtr value; };
 struct If { std::vector<std::pair<ExprPtr, Body>> branches; Body otherwise; };
-struct For { Target target; ExprPtr iterable, condition; Body body, otherwise; };  // condition may be null
+struct For { Target target; ExprPtr iterable, condition; Body body, otherwise; bool recursive; };  // condition may be null
 struct Set { Target target; ExprPtr value; };
 struct SetBlock { Target target; ExprPtr filter; Body body; };                     // filter may be null
-struct Macro { Text name; std::vector<std::pair<Text, ExprPtr>> parameters; Body body; };  // defaults may be null
+struct MacroUse { bool varargs, kwargs, caller; };  // which of these names the body reads
+struct Macro { Text name; std::vector<std::pair<Text, ExprPtr>> parameters; Body body; MacroUse uses; };  // defaults may be null
 struct CallBlock { ExprPtr call; Macro caller; };
 struct FilterBlock { ExprPtr filter; Body body; };
 struct With { std::vector<std::pair<Target, ExprPtr>> bindings; Body body; };      // also {% generation %}

@@ -325,8 +325,14 @@ Value select(Interpreter& interpreter, const Value& self, const Args& args) {
   return stream(std::move(kept));
 }
 
-// What sorting and comparing looks at: an attribute if given, without case unless asked.
+// What sorting and comparing looks at: an attribute if given, or several ("a,b"), without case unless asked.
 Value sort_key(Interpreter& interpreter, const Value& item, const Value& attribute, bool case_sensitive) {
+  if (const Text* list = attribute.as_text(); list && list->view().find(',') != std::string_view::npos) {
+    std::vector<Value> keys;
+    for (const std::string_view one : split(list->view(), ","))
+      keys.push_back(sort_key(interpreter, item, Value(list->slice(one)), case_sensitive));
+    return Value::list(std::move(keys));
+  }
   Value key = attribute.is_undefined() || attribute.is_none() ? item : at_path(interpreter, item, attribute);
   if (case_sensitive || !key.is_string()) return key;
   interpreter.budget().build(key.as_text()->view().size());
@@ -394,6 +400,67 @@ Value unique(Interpreter& interpreter, const Value& self, const Args& args) {
   return stream(std::move(kept));
 }
 
+// (key, items) for each key, in the order of keys; the key as the first of its items has it.
+Value groupby(Interpreter& interpreter, const Value& self, const Args& args) {
+  const auto key_of = [&](const Value& item) {
+    Value key = at_path(interpreter, item, args[0]);
+    return key.is_undefined() && args.has(1) ? args[1] : key;
+  };
+  std::vector<Keyed> keyed;
+  for (const Value& item : iterate(self, interpreter.budget()))
+    keyed.emplace_back(sort_key(interpreter, key_of(item), Value(), args[2].truthy()), item);
+  sort_keyed(keyed, /*descending=*/false, interpreter.budget());
+  std::vector<Value> groups;
+  for (size_t i = 0; i < keyed.size();) {
+    std::vector<Value> members;
+    const Value& key = keyed[i].first;
+    for (; i < keyed.size() && equal(keyed[i].first, key, interpreter.budget()); ++i)
+      members.push_back(keyed[i].second);
+    List group{.kind = List::Kind::kTuple, .is_group = true};
+    group.items = {key_of(members.front()), Value::list(std::move(members))};
+    group.depth = 1 + std::max(group.items[0].depth(), group.items[1].depth());
+    groups.emplace_back(std::make_shared<const List>(std::move(group)));
+  }
+  return Value::list(std::move(groups));
+}
+
+// Lists of `linecount` items each; `fill_with` makes the last one as long.
+Value batch(Interpreter& interpreter, const Value& self, const Args& args) {
+  const int64_t size = to_int(args[0], "linecount");
+  if (size < 1) fail(ErrorKind::kInvalid, "linecount must be at least 1, got {}", size);
+  std::vector<Value> rows;
+  std::vector<Value> row;
+  for (Value& item : iterate(self, interpreter.budget())) {
+    if (std::ssize(row) == size) rows.push_back(Value::list(std::exchange(row, {})));
+    row.push_back(std::move(item));
+  }
+  if (!row.empty() && args.has(1) && !args[1].is_none()) {
+    interpreter.budget().build(static_cast<size_t>(size), sizeof(Value));
+    row.resize(static_cast<size_t>(size), args[1]);
+  }
+  if (!row.empty()) rows.push_back(Value::list(std::move(row)));
+  return stream(std::move(rows));
+}
+
+// `slices` lists, the first ones longer by one; `fill_with` makes up for that.
+Value slices(Interpreter& interpreter, const Value& self, const Args& args) {
+  const std::vector<Value> items = iterate(self, interpreter.budget());
+  const int64_t count = to_int(args[0], "slices");
+  if (count < 1) fail(ErrorKind::kInvalid, "slices must be at least 1, got {}", count);
+  interpreter.budget().build(static_cast<size_t>(count), sizeof(Value));
+  const int64_t longer = std::ssize(items) % count;
+  std::vector<Value> columns;
+  auto at = items.begin();
+  for (int64_t i = 0; i < count; ++i) {
+    const auto end = at + std::ssize(items) / count + (i < longer ? 1 : 0);
+    std::vector<Value> column(at, end);
+    if (i >= longer && args.has(1) && !args[1].is_none()) column.push_back(args[1]);
+    columns.push_back(Value::list(std::move(column)));
+    at = end;
+  }
+  return stream(std::move(columns));
+}
+
 Value sum(Interpreter& interpreter, const Value& self, const Args& args) {
   Value total = args.has(1) ? args[1] : Value(0);
   for (const Value& item : iterate(self, interpreter.budget())) {
@@ -425,6 +492,7 @@ Value count(Interpreter&, const Value& self, const Args&) { return length(self);
 
 constexpr Builtin kFilters[] = {
     {"abs", "", absolute},
+    {"batch", "linecount fill_with?", batch},
     {"capitalize", "", map_text<capitalize>},
     {"count", "", count},
     {"d", "default_value? boolean?", fallback},
@@ -434,6 +502,7 @@ constexpr Builtin kFilters[] = {
     {"escape", "", map_text<escape_html>},
     {"first", "", first},
     {"float", "default?", as_float},
+    {"groupby", "attribute default? case_sensitive?", groupby},
     {"indent", "width? first? blank?", indent},
     {"int", "default? base?", as_int},
     {"items", "", items},
@@ -453,6 +522,7 @@ constexpr Builtin kFilters[] = {
     {"safe", "", as_string},  // no auto-escaping: nothing to mark
     {"select", "*", select<true, false>},
     {"selectattr", "*", select<true, true>},
+    {"slice", "slices fill_with?", slices},
     {"sort", "reverse? case_sensitive? attribute?", sort},
     {"string", "", as_string},
     {"sum", "attribute? start?", sum},

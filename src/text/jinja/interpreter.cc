@@ -10,6 +10,8 @@ namespace {
 
 const Text kLoop = Text::of_static("loop");
 const Text kCaller = Text::of_static("caller");
+const Text kVarargs = Text::of_static("varargs");
+const Text kKwargs = Text::of_static("kwargs");
 
 [[noreturn]] void undefined_error(const Undefined& missing) {
   fail(ErrorKind::kInvalid, "'{}' is undefined", missing.name.view());
@@ -25,8 +27,8 @@ std::optional<Value> loop_field(const Loop& loop, std::string_view name) {
   if (name == "first") return index == 0;
   if (name == "last") return index + 1 == size;
   if (name == "length") return size;
-  if (name == "depth") return 1;  // loops are never recursive
-  if (name == "depth0") return 0;
+  if (name == "depth") return loop.depth0 + 1;
+  if (name == "depth0") return loop.depth0;
   if (name == "previtem")
     return index > 0 ? loop.items[loop.index - 1] : Value::undefined(Text::of_static(name));
   if (name == "nextitem")
@@ -90,7 +92,8 @@ Interpreter::Interpreter(const Dict& context, const RenderOptions& options)
     : context_(context), options_(options), budget_(options.limits), scope_(std::make_shared<Scope>()) {}
 
 Interpreter::~Interpreter() {
-  // A namespace can hold itself, directly or through lists.
+  // A namespace can hold itself, directly or through lists; so can what a loop has seen.
+  for (const LoopPtr& loop : remembering_loops_) loop->last_seen.reset();
   for (const NamespacePtr& fields : namespaces_) fields->fields.clear();
 }
 
@@ -133,8 +136,8 @@ Interpreter::Flow Interpreter::run(const If& branch) {
 }
 
 // The condition of `for x in y if condition` sees the loop variables but no `loop`.
-std::vector<Value> Interpreter::loop_items(const For& loop) {
-  std::vector<Value> items = iterate(evaluate(*loop.iterable), budget_);
+std::vector<Value> Interpreter::loop_items(const For& loop, const Value& iterable) {
+  std::vector<Value> items = iterate(iterable, budget_);
   if (!loop.condition) return items;
   std::vector<Value> kept;
   for (Value& candidate : items) {
@@ -146,20 +149,36 @@ std::vector<Value> Interpreter::loop_items(const For& loop) {
 }
 
 Interpreter::Flow Interpreter::run(const For& loop) {
+  run_loop(loop, evaluate(*loop.iterable), /*depth0=*/0);
+  return Flow::kNext;
+}
+
+void Interpreter::run_loop(const For& loop, const Value& iterable, int64_t depth0) {
   const auto state = std::make_shared<Loop>();
-  state->items = loop_items(loop);
-  if (state->items.empty()) {
-    const InnerScope scope(*this);
-    return run(loop.otherwise);
-  }
+  state->items = loop_items(loop, iterable);
+  state->depth0 = depth0;
+  if (loop.recursive)
+    state->recurse = [&loop, depth0, home = std::weak_ptr<Scope>(scope_)](Interpreter& self,
+                                                                          const Args& args) {
+      const std::shared_ptr<Scope> scope = home.lock();
+      if (!scope || args.positional.size() != 1 || !args.named.empty())
+        fail(ErrorKind::kInvalid, "loop(...) takes the items of one more loop, within its own");
+      return self.captured(scope, [&] { self.run_loop(loop, args[0], depth0 + 1); });
+    };
+  // As in Jinja: `else` is for a loop of which no turn came to its end, also where each met a `continue`.
+  bool completed_any = false;
   for (; state->index < state->items.size(); ++state->index) {
     budget_.step();
     const InnerScope scope(*this);
     scope_->set(kLoop.view(), Value(state));
     assign(loop.target, state->items[state->index]);
-    if (run(loop.body) == Flow::kBreak) break;
+    const Flow flow = run(loop.body);
+    if (flow == Flow::kBreak) break;
+    completed_any = completed_any || flow == Flow::kNext;
   }
-  return Flow::kNext;
+  if (completed_any) return;
+  const InnerScope scope(*this);
+  run(loop.otherwise);
 }
 
 Interpreter::Flow Interpreter::run(const Set& assignment) {
@@ -259,13 +278,20 @@ Value Interpreter::make_macro(const Macro& macro) {
 }
 
 Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& scope, const Args& args) {
+  return captured(scope, [&] {
+    bind_parameters(macro, args);
+    run(macro.body);
+  });
+}
+
+template <class Print>
+Value Interpreter::captured(const std::shared_ptr<Scope>& scope, Print&& print) {
   const DepthGuard guard(*this);
   std::string text;
   std::string* outer = std::exchange(out_, &text);
   {
     const InnerScope inner(*this, scope);
-    bind_parameters(macro, args);
-    run(macro.body);
+    print();
   }
   out_ = outer;
   budget_.build(text.size());
@@ -274,18 +300,33 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
 
 void Interpreter::bind_parameters(const Macro& macro, const Args& args) {
   const auto& parameters = macro.parameters;
-  if (args.positional.size() > parameters.size())
+  if (args.positional.size() > parameters.size() && !macro.uses.varargs)
     fail(ErrorKind::kInvalid, "macro '{}' takes {} arguments, got {}", macro.name.view(), parameters.size(),
          args.positional.size());
+  if (macro.uses.varargs) {
+    const size_t num_bound = std::min(parameters.size(), args.positional.size());
+    scope_->set(
+        kVarargs.view(),
+        Value::list({args.positional.begin() + static_cast<std::ptrdiff_t>(num_bound), args.positional.end()},
+                    List::Kind::kTuple));
+  }
+  if (macro.uses.caller) scope_->set(kCaller.view(), Value::undefined(kCaller));
+  std::vector<Dict::Entry> others;
   for (const auto& [name, value] : args.named) {
     const auto same = [&, wanted = name](const auto& parameter) { return parameter.first.view() == wanted; };
     const auto at = std::find_if(parameters.begin(), parameters.end(), same);
-    if (at == parameters.end() && name != kCaller.view())
-      fail(ErrorKind::kInvalid, "macro '{}' has no parameter '{}'", macro.name.view(), name);
-    if (at - parameters.begin() < std::ssize(args.positional))
+    const bool is_parameter = at != parameters.end();
+    const bool is_taken = is_parameter && at - parameters.begin() < std::ssize(args.positional);
+    if ((is_parameter && !is_taken) || (macro.uses.caller && name == kCaller.view()))
+      scope_->set(name, value);
+    else if (macro.uses.kwargs)
+      others.emplace_back(Value(std::string(name)), value);
+    else if (is_taken)
       fail(ErrorKind::kInvalid, "macro '{}' got parameter '{}' twice", macro.name.view(), name);
-    scope_->set(name, value);
+    else
+      fail(ErrorKind::kInvalid, "macro '{}' has no parameter '{}'", macro.name.view(), name);
   }
+  if (macro.uses.kwargs) scope_->set(kKwargs.view(), Value::dict(std::move(others)));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, fallback] = parameters[i];
     const auto given =
@@ -301,6 +342,8 @@ void Interpreter::bind_parameters(const Macro& macro, const Args& args) {
 
 Value Interpreter::call(const Value& callee, const Args& args) {
   if (const Undefined* missing = callee.get_if<Undefined>()) undefined_error(*missing);
+  if (const LoopPtr* loop = callee.get_if<LoopPtr>(); loop && (*loop)->recurse)
+    return (*loop)->recurse(*this, args);
   const FunctionPtr* function = callee.get_if<FunctionPtr>();
   if (!function) fail(ErrorKind::kInvalid, "a value of type '{}' cannot be called", callee.type_name());
   return (*function)->call(*this, args);
@@ -357,6 +400,10 @@ std::optional<Value> Interpreter::field(const Value& object, const Text& name) {
     if (auto found = loop_field(**loop, name.view())) return found;
   if (const FunctionPtr* function = object.get_if<FunctionPtr>())
     return name.view() == "name" ? std::optional<Value>((*function)->name) : std::nullopt;
+  if (const List* list = object.as_list(); list && list->is_group) {
+    if (name.view() == "grouper") return list->items[0];
+    if (name.view() == "list") return list->items[1];
+  }
   if (const Builtin* method = find_method(object, name.view())) {
     auto call = [method, object](Interpreter& self, const Args& args) {
       return self.call_builtin(*method, "method", object, args);

@@ -55,6 +55,7 @@ class Interpreter {
   Value attribute(const Value& object, const Text& name);  // object.name
   Value item(const Value& object, const Value& key);       // object[key]
   Value new_namespace(std::vector<std::pair<Text, Value>> fields);
+  void clear_at_end(const LoopPtr& loop) { remembering_loops_.push_back(loop); }
 
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
@@ -98,7 +99,11 @@ class Interpreter {
   void write(std::string_view text);
   std::string capture(const Body& body);  // what the body prints, in a scope of its own
   void assign(const Target& target, Value value);
-  std::vector<Value> loop_items(const For& loop);
+  std::vector<Value> loop_items(const For& loop, const Value& iterable);
+  void run_loop(const For& loop, const Value& iterable, int64_t depth0);
+  // What `print` writes, within `scope` or one that it makes.
+  template <class Print>
+  Value captured(const std::shared_ptr<Scope>& scope, Print&& print);
   Value make_macro(const Macro& macro);
   Value call_macro(const Macro& macro, const std::shared_ptr<Scope>& scope, const Args& args);
   void bind_parameters(const Macro& macro, const Args& args);
@@ -111,6 +116,7 @@ class Interpreter {
   std::string* out_ = nullptr;
   const Value* filter_input_ = nullptr;  // the text that a filter block gives to its filter
   std::vector<NamespacePtr> namespaces_;
+  std::vector<LoopPtr> remembering_loops_;  // that loop.changed() was asked of
   int line_ = 0;
   int depth_ = 0;
 };

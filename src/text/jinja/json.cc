@@ -125,11 +125,7 @@ class JsonWriter {
     }
     const auto escape = [this](uint32_t unit) { out_ += fmt::format("\\u{:04x}", unit); };
     if (c < 0x20 || (format_.ensure_ascii && c >= 0x7F && c < 0x10000)) {
-      if (c == 0x7F) {
-        out_ += '\x7F';
-      } else {
-        escape(c);
-      }
+      escape(c);
     } else if (format_.ensure_ascii && c >= 0x10000) {
       escape(0xD800 + ((c - 0x10000) >> 10));
       escape(0xDC00 + ((c - 0x10000) & 0x3FF));

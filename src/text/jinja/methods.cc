@@ -70,12 +70,35 @@ Value str_partition(Interpreter&, const Value& self, const Args& args) {
                      List::Kind::kTuple);
 }
 
+// self[start:end], the further arguments of the methods that search: a part of the text, and the code points
+// in front of it. None: start lies behind the end.
+struct Part {
+  std::string_view text;
+  int64_t start;
+};
+std::optional<Part> part_of(const Value& self, const Args& args) {
+  const std::string_view whole = view(self);
+  if (!args.has(1) && !args.has(2)) return Part{whole, 0};
+  const int64_t size = count_code_points(whole);
+  const auto bound = [&](size_t i, int64_t otherwise) {
+    if (!args.has(i) || args[i].is_none()) return otherwise;
+    const int64_t at = to_int(args[i], i == 1 ? "start" : "end");
+    return at < 0 ? std::max<int64_t>(at + size, 0) : at;
+  };
+  const int64_t start = bound(1, 0);
+  const int64_t end = std::min(bound(2, size), size);
+  if (start > end) return std::nullopt;
+  const std::string_view rest = whole.substr(offset_of(whole, start));
+  return Part{rest.substr(0, offset_of(rest, end - start)), start};
+}
+
 // str.startswith and str.endswith take a string or a tuple of them.
 template <bool at_start>
 Value str_has_affix(Interpreter&, const Value& self, const Args& args) {
+  const std::optional<Part> part = part_of(self, args);
   const auto matches = [&](const Value& affix) {
     const std::string_view wanted = string_argument(affix, at_start ? "prefix" : "suffix");
-    return at_start ? view(self).starts_with(wanted) : view(self).ends_with(wanted);
+    return part && (at_start ? part->text.starts_with(wanted) : part->text.ends_with(wanted));
   };
   if (const List* list = args[0].as_list(); list && list->kind == List::Kind::kTuple)
     return std::any_of(list->items.begin(), list->items.end(), matches);
@@ -99,8 +122,10 @@ Value str_replace(Interpreter& interpreter, const Value& self, const Args& args)
 template <bool from_right>
 Value str_find(Interpreter&, const Value& self, const Args& args) {
   const std::string_view needle = string_argument(args[0], "sub");
-  const size_t at = from_right ? view(self).rfind(needle) : view(self).find(needle);
-  return at == std::string_view::npos ? -1 : count_code_points(view(self).substr(0, at));
+  const std::optional<Part> part = part_of(self, args);
+  if (!part) return -1;
+  const size_t at = from_right ? part->text.rfind(needle) : part->text.find(needle);
+  return at == std::string_view::npos ? -1 : part->start + count_code_points(part->text.substr(0, at));
 }
 
 template <bool from_right>
@@ -111,7 +136,39 @@ Value str_index(Interpreter& interpreter, const Value& self, const Args& args) {
 }
 
 Value str_count(Interpreter&, const Value& self, const Args& args) {
-  return count_occurrences(view(self), string_argument(args[0], "sub"));
+  const std::string_view needle = string_argument(args[0], "sub");
+  const std::optional<Part> part = part_of(self, args);
+  return part ? count_occurrences(part->text, needle) : 0;
+}
+
+enum class Align : uint8_t { kLeft, kRight, kCenter };
+
+// ljust, rjust and center.
+template <Align align>
+Value str_justify(Interpreter& interpreter, const Value& self, const Args& args) {
+  const std::string_view fill = args.has(1) ? string_argument(args[1], "fillchar") : " ";
+  if (count_code_points(fill) != 1) fail(ErrorKind::kInvalid, "fillchar must be one character");
+  const int64_t width = to_int(args[0], "width");
+  const int64_t room = std::max<int64_t>(width - count_code_points(view(self)), 0);
+  // Of an odd room, center gives one more to the left where the width is odd, too.
+  const int64_t left = align == Align::kLeft    ? 0
+                       : align == Align::kRight ? room
+                                                : room / 2 + (room & width & 1);
+  interpreter.budget().build(static_cast<size_t>(room), fill.size());
+  std::string result;
+  for (int64_t i = 0; i < left; ++i) result += fill;
+  result += view(self);
+  for (int64_t i = left; i < room; ++i) result += fill;
+  return Value(std::move(result));
+}
+
+Value str_zfill(Interpreter& interpreter, const Value& self, const Args& args) {
+  std::string text(view(self));
+  const int64_t room = to_int(args[0], "width") - count_code_points(text);
+  interpreter.budget().build(static_cast<size_t>(std::max<int64_t>(room, 0)));
+  if (room > 0)
+    text.insert(text.starts_with('-') || text.starts_with('+') ? 1 : 0, static_cast<size_t>(room), '0');
+  return Value(std::move(text));
 }
 
 Value str_join(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -161,20 +218,25 @@ constexpr Builtin kStringMethods[] = {
     {"splitlines", "keepends?", str_splitlines},
     {"partition", "sep", str_partition<false>},
     {"rpartition", "sep", str_partition<true>},
-    {"startswith", "prefix", str_has_affix<true>},
-    {"endswith", "suffix", str_has_affix<false>},
+    {"startswith", "prefix start? end?", str_has_affix<true>},
+    {"endswith", "suffix start? end?", str_has_affix<false>},
     {"removeprefix", "prefix", str_remove_affix<true>},
     {"removesuffix", "suffix", str_remove_affix<false>},
     {"replace", "old new count?", str_replace},
-    {"find", "sub", str_find<false>},
-    {"rfind", "sub", str_find<true>},
-    {"index", "sub", str_index<false>},
-    {"rindex", "sub", str_index<true>},
-    {"count", "sub", str_count},
+    {"find", "sub start? end?", str_find<false>},
+    {"rfind", "sub start? end?", str_find<true>},
+    {"index", "sub start? end?", str_index<false>},
+    {"rindex", "sub start? end?", str_index<true>},
+    {"count", "sub start? end?", str_count},
+    {"ljust", "width fillchar?", str_justify<Align::kLeft>},
+    {"rjust", "width fillchar?", str_justify<Align::kRight>},
+    {"center", "width fillchar?", str_justify<Align::kCenter>},
+    {"zfill", "width", str_zfill},
     {"join", "iterable", str_join},
     {"isspace", "", str_isspace},
     {"isdigit", "", str_isdigit},
     {"isnumeric", "", str_isdigit},
+    {"isdecimal", "", str_isdigit},
     {"isalpha", "", str_isalpha},
     {"isalnum", "", str_isalnum},
     {"isupper", "", str_is_case<upper>},
@@ -227,6 +289,7 @@ Value list_count(Interpreter& interpreter, const Value& self, const Args& args) 
 constexpr Builtin kListMethods[] = {
     {"index", "value", list_index},
     {"count", "value", list_count},
+    {"copy", "", [](Interpreter&, const Value& self, const Args&) { return self; }},
 };
 
 // ---- loop ----
@@ -236,7 +299,18 @@ Value loop_cycle(Interpreter&, const Value& self, const Args& args) {
   return args.positional[(*self.get_if<LoopPtr>())->index % args.positional.size()];
 }
 
-constexpr Builtin kLoopMethods[] = {{"cycle", "*", loop_cycle}};
+// Whether the values differ from those of the call before.
+Value loop_changed(Interpreter& interpreter, const Value& self, const Args& args) {
+  Loop& loop = **self.get_if<LoopPtr>();
+  if (!loop.last_seen) interpreter.clear_at_end(*self.get_if<LoopPtr>());
+  const auto same = [&](const Value& a, const Value& b) { return equal(a, b, interpreter.budget()); };
+  const bool changed = !loop.last_seen || !std::equal(args.positional.begin(), args.positional.end(),
+                                                      loop.last_seen->begin(), loop.last_seen->end(), same);
+  if (changed) loop.last_seen = args.positional;
+  return changed;
+}
+
+constexpr Builtin kLoopMethods[] = {{"changed", "*", loop_changed}, {"cycle", "*", loop_cycle}};
 
 template <size_t n>
 const Builtin* find_in(const Builtin (&table)[n], std::string_view name) {

@@ -210,12 +210,12 @@ class Parser {
   Body parse_else(std::string_view end) { return parse_block(end); }
 
   For parse_for() {
-    For node;
+    For node{};
     node.target = parse_target(/*with_attribute=*/false);
     if (!skip_name("in")) error("expected 'in', got '{}'", spelling(current()));
     node.iterable = parse_tuple(/*with_conditional=*/false);
     if (skip_name("if")) node.condition = parse_expression();
-    if (current().is_name("recursive")) error("'recursive' loops are not supported");
+    node.recursive = skip_name("recursive");
     expect_block_end();
     ++loops_;
     node.body = parse_body({"else", "endfor"});
@@ -248,6 +248,16 @@ class Parser {
     return body;
   }
 
+  // The same, and what the body wants to know of its call.
+  void parse_macro_body(Macro& macro, std::string_view end) {
+    const MacroUse outer = std::exchange(uses_, {});
+    macro.body = parse_outside_loop(end);
+    macro.uses = uses_;
+    uses_.varargs |= outer.varargs;
+    uses_.kwargs |= outer.kwargs;
+    uses_.caller |= outer.caller;
+  }
+
   void parse_parameters(Macro& macro) {
     expect_operator("(");
     while (!skip_operator(")")) {
@@ -267,21 +277,21 @@ class Parser {
   }
 
   Macro parse_macro() {
-    Macro macro;
+    Macro macro{};
     macro.name = expect_name("a macro name");
     parse_parameters(macro);
-    macro.body = parse_outside_loop("endmacro");
+    parse_macro_body(macro, "endmacro");
     return macro;
   }
 
   CallBlock parse_call_block() {
-    CallBlock node;
+    CallBlock node{};
     node.caller.name = Text::of_static("caller");
     if (current().is_operator("(")) parse_parameters(node.caller);
     node.call = parse_expression();
     if (!std::holds_alternative<Call>(node.call->node))
       error("'call' needs a call, as in {{% call name() %}}");
-    node.caller.body = parse_outside_loop("endcall");
+    parse_macro_body(node.caller, "endcall");
     return node;
   }
 
@@ -485,8 +495,11 @@ class Parser {
     error("expected an expression, got '{}'", spelling(token));
   }
 
-  static Expr::Node parse_name(const Text& name) {
+  Expr::Node parse_name(const Text& name) {
     const std::string_view spelled = name.view();
+    uses_.varargs |= spelled == "varargs";
+    uses_.kwargs |= spelled == "kwargs";
+    uses_.caller |= spelled == "caller";
     if (spelled == "true" || spelled == "True") return Literal{Value(true)};
     if (spelled == "false" || spelled == "False") return Literal{Value(false)};
     if (spelled == "none" || spelled == "None") return Literal{Value(None{})};
@@ -634,7 +647,8 @@ class Parser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;  // for statements around the current one that `break` can leave
+  MacroUse uses_ = {};  // of the macro around
+  int loops_ = 0;       // for statements around the current one that `break` can leave
 };
 
 }  // namespace

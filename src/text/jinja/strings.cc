@@ -26,7 +26,11 @@ std::string map_code_points(std::string_view text, Map map) {
   std::string result;
   result.reserve(text.size());
   for_each_code_point(text, [&](char32_t c, size_t, size_t) {
-    append_utf8(map(c), result);
+    const char32_t mapped = map(c);
+    if (c == 0xDF && mapped != c)
+      result += "SS";  // utf8proc gives U+1E9E
+    else
+      append_utf8(mapped, result);
     return true;
   });
   return result;

@@ -1,5 +1,6 @@
 // Python's str operations on valid UTF-8. Positions and lengths are code points where Python's are.
-// Case mapping is one code point to one (utf8proc): 'ß'.upper() stays 'ß', where Python gives 'SS'.
+// Case mapping is one code point to one (utf8proc), but for 'ß'.upper(): ligatures stay, where Python spells
+// them out.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,7 @@ namespace longspan::text::jinja {
 //
 // The environment is that of chat templates: trim_blocks and lstrip_blocks on, no auto-escaping, break and
 // continue, tojson without HTML escapes, lists and dicts that cannot be changed, raise_exception and
-// strftime_now. Not there: extends, include, import, block, recursive loops, * and ** arguments, varargs and
-// kwargs of macros.
+// strftime_now. Not there: extends, include, import, block, * and ** arguments.
 class Template {
  public:
   // Throws Error kInvalid "NAME line N: what is wrong".

@@ -55,7 +55,9 @@ constexpr Builtin kTests[] = {
     {"sequence", "", [](Interpreter&, const Value& v, const Args&) { return Value(is_sequence(v)); }},
     {"iterable", "", [](Interpreter&, const Value& v, const Args&) { return Value(is_iterable(v)); }},
     {"callable", "",
-     [](Interpreter&, const Value& v, const Args&) { return Value(v.get_if<FunctionPtr>() != nullptr); }},
+     [](Interpreter&, const Value& v, const Args&) {
+       return Value(v.get_if<FunctionPtr>() != nullptr || v.is_undefined());
+     }},
     {"sameas", "other",
      [](Interpreter& in, const Value& v, const Args& a) { return Value(is_same(v, a[0], in.budget())); }},
     {"divisibleby", "num",

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -54,7 +55,8 @@ struct List {
   enum class Kind : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kStream };
   std::vector<Value> items;
   Kind kind = Kind::kList;
-  int depth = 1;  // nesting, bounded so that recursion over values is bounded
+  int depth = 1;          // nesting, bounded so that recursion over values is bounded
+  bool is_group = false;  // a tuple of groupby: has the attributes grouper and list
 
   bool has_length() const { return kind != Kind::kStream; }
   bool has_index() const { return kind <= Kind::kRange; }
@@ -90,7 +92,10 @@ struct Namespace {
 struct Loop {
   std::vector<Value> items;
   size_t index = 0;
-  bool finished = false;
+  int64_t depth0 = 0;  // of loops in each other through loop(...)
+  // loop(items) of a recursive loop: the text that its body makes of them. Empty: the loop is not recursive.
+  std::function<Value(Interpreter&, const Args&)> recurse = {};
+  std::optional<std::vector<Value>> last_seen = {};  // by loop.changed(...)
 };
 
 struct Function {
