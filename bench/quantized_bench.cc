@@ -80,8 +80,8 @@ void run(ops::Backend& backend, const Shape27B& shape, Index max_rows) {
   std::printf("%s %lld x %lld: int4 %.1f MB, fp8 %.1f MB, bf16 %.1f MB\n", shape.name,
               static_cast<long long>(shape.n), static_cast<long long>(shape.k), w4->size_bytes() * 1e-6,
               w8->size_bytes() * 1e-6, w16->size_bytes() * 1e-6);
-  std::printf("%6s %12s %12s %12s %12s %14s\n", "rows", "bf16 ms", "int4 dec ms", "int4 ms", "fp8 ms",
-              "int4 dec GB/s");
+  std::printf("%6s %12s %12s %12s %12s %12s %14s %14s\n", "rows", "bf16 ms", "int4 dec ms", "int4 ms",
+              "fp8 dec ms", "fp8 ms", "int4 dec GB/s", "fp8 dec GB/s");
   for (const Index m : kRows) {
     if (m > max_rows) break;
     const Buffer x = filled(DType::kBF16, {m, shape.k}, 0.5f);
@@ -92,9 +92,14 @@ void run(ops::Backend& backend, const Shape27B& shape, Index max_rows) {
           backend, {.x = x.view(), .num_decode_rows = num_decode_rows, .weight = &weight, .out = out.view()},
           repeats);
     };
-    const double decode = m <= 64 ? time(*w4, m) : 0;
-    std::printf("%6lld %12.3f %12.3f %12.3f %12.3f %14.1f\n", static_cast<long long>(m), time(*w16, 0),
-                decode, time(*w4, 0), time(*w8, 0), decode > 0 ? w4->size_bytes() * 1e-6 / decode : 0.0);
+    const double int4_decode = m <= 64 ? time(*w4, m) : 0;
+    const double fp8_decode = m <= 64 ? time(*w8, m) : 0;
+    const auto gbytes = [](const ops::Weight& weight, double ms) {
+      return ms > 0 ? static_cast<double>(weight.size_bytes()) * 1e-6 / ms : 0.0;
+    };
+    std::printf("%6lld %12.3f %12.3f %12.3f %12.3f %12.3f %14.1f %14.1f\n", static_cast<long long>(m),
+                time(*w16, 0), int4_decode, time(*w4, 0), fp8_decode, time(*w8, 0), gbytes(*w4, int4_decode),
+                gbytes(*w8, fp8_decode));
   }
 }
 

@@ -87,9 +87,12 @@ TYPED_TEST(QuantizedTest, DecodeRowsAreTheExactProductRoundedOnce) {
           want += term;
           magnitude += std::abs(term);
         }
-        // Weights that decode unpacks to bf16 (FP8, permuted or uneven groups) carry that rounding, too.
+        // Weights that decode unpacks to bf16 (permuted or uneven groups; FP8 where there is a matrix unit)
+        // carry that rounding, too.
         const bool fused =
-            spec.kind == CodeKind::kInt4 && spec.groups == Groups::kInOrder && spec.group_size % 8 == 0;
+            spec.groups == Groups::kInOrder &&
+            (spec.kind == CodeKind::kInt4 ? spec.group_size % 8 == 0
+                                          : cpu::chosen_kernels().matrix_unit.multiply_codes == nullptr);
         const double of_weight = std::is_same_v<T, float> || fused ? 0 : 0x1p-9 * magnitude;
         const double of_result = std::is_same_v<T, float> ? 0 : std::abs(want) * 0x1p-8;
         ASSERT_NEAR(static_cast<float>(out.view().template as<T>()[i * spec.n + j]), want,

@@ -32,6 +32,7 @@ HWY_INLINE Vec load_scales(const CodePanel& codes, Index at) {
   return load(static_cast<const f16*>(codes.scales) + at);
 }
 
+// What codes are multiplied with: those of e4m3 are read as 256ths.
 HWY_INLINE Group load_group(const CodePanel& codes, Index group, Index col) {
   const hn::Rebind<uint8_t, F32> du8;
   const hn::Rebind<int32_t, F32> di32;
@@ -39,40 +40,36 @@ HWY_INLINE Group load_group(const CodePanel& codes, Index group, Index col) {
   const Vec zero = codes.zeros != nullptr
                        ? hn::ConvertTo(F32(), hn::PromoteTo(di32, hn::LoadU(du8, codes.zeros + at)))
                        : set(codes.kind == CodeKind::kInt4 ? 8.0f : 0.0f);
-  return {load_scales(codes, at), zero};
+  const Vec scale = load_scales(codes, at);
+  return {codes.kind == CodeKind::kInt4 ? scale : hn::Mul(scale, set(256.0f)), zero};
 }
 
 HWY_INLINE Vec dequantize(Vec code, const Group& group) {
   return hn::Mul(hn::Sub(code, group.zero), group.scale);
 }
 
-// The code of element `k` (a constant after unrolling) of a block of 8 or 4 as a float.
+// Codes of one vector of columns, kPerStep of them along k: step = load(codes, k, col), the code of element
+// k + i (a constant after unrolling) as a float.
 struct Int4Codes {
-  static constexpr Index kPerWord = 8;
-  static HWY_INLINE Vec value(Words word, int k) {
+  static constexpr Index kPerStep = 8;
+  using Step = Words;
+  static HWY_INLINE Step load(const CodePanel& codes, Index k, Index col) {
+    return hn::LoadU(DU(), codes.codes + k / kPerStep * kPanelCols + col);
+  }
+  static HWY_INLINE Vec value(Step word, int i) {
     const DU du;
-    const auto code = hn::And(hn::ShiftRightSame(word, k / 2 * 4 + k % 2 * 16), hn::Set(du, 15));
+    const auto code = hn::And(hn::ShiftRightSame(word, i / 2 * 4 + i % 2 * 16), hn::Set(du, 15));
     return hn::ConvertTo(F32(), hn::BitCast(hn::Rebind<int32_t, F32>(), code));
   }
 };
 
-// Exponent and mantissa moved into place and the difference of the biases added. Subnormals m 2^-9 as
-// 2^-6 (1 + m / 8) - 2^-6: they never become subnormal floats, which cost a hundred cycles each.
 struct E4M3Codes {
-  static constexpr Index kPerWord = 4;
-  static HWY_INLINE Vec value(Words word, int k) {
-    const DU du;
-    const hn::Rebind<int32_t, F32> di32;
-    const auto byte = hn::ShiftRightSame(word, 8 * k);
-    const auto magnitude = hn::And(byte, hn::Set(du, 0x7f));
-    const auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(du, 0x80)));
-    const auto moved = hn::ShiftLeft<20>(magnitude);
-    const Vec normal = hn::BitCast(F32(), hn::Add(moved, hn::Set(du, 120u << 23)));
-    const Vec small = hn::Sub(hn::BitCast(F32(), hn::Add(moved, hn::Set(du, 121u << 23))), set(0x1p-6f));
-    const auto is_small = hn::Lt(hn::BitCast(di32, magnitude), hn::Set(di32, 8));
-    const Vec value = hn::IfThenElse(hn::RebindMask(F32(), is_small), small, normal);
-    return hn::BitCast(F32(), hn::Or(hn::BitCast(du, value), sign));
+  static constexpr Index kPerStep = 2;
+  using Step = const f8e4m3*;
+  static HWY_INLINE Step load(const CodePanel& codes, Index k, Index col) {
+    return reinterpret_cast<const f8e4m3*>(codes.codes) + k * kPanelCols + col;
   }
+  static HWY_INLINE Vec value(Step step, int i) { return load_256th(step + i * kPanelCols); }
 };
 
 // Bits of bf16(value) in the high half, for finite values.
@@ -95,20 +92,21 @@ HWY_INLINE void store_pair(Vec even, Vec odd, Index k, Index col, float* panel) 
   hn::StoreU(odd, F32(), panel + (k + 1) * kPanelCols + col);
 }
 
-// One word's values from k on, count of them inside the row; all of one group, or each of its own.
+// One step's values from k on, count of them inside the row; all of one group, or each of its own.
 template <class Codes, class T>
-HWY_INLINE void unpack_word(const CodePanel& codes, Words word, Index k, Index count, Index col,
-                            const Group* group, T* panel) {
+HWY_INLINE void unpack_step(const CodePanel& codes, Index k, Index count, Index col, const Group* group,
+                            T* panel) {
+  const typename Codes::Step step = Codes::load(codes, k, col);
   UNROLL(4)
-  for (int i = 0; i < static_cast<int>(Codes::kPerWord); i += 2) {
+  for (int i = 0; i < static_cast<int>(Codes::kPerStep); i += 2) {
     if (i >= count) return;
     const auto group_at = [&](Index kk) HWY_ATTR {
       if (group != nullptr) return *group;
       return load_group(codes, codes.group_of != nullptr ? codes.group_of[kk] : kk / codes.group_size, col);
     };
-    const Vec even = dequantize(Codes::value(word, i), group_at(k + i));
+    const Vec even = dequantize(Codes::value(step, i), group_at(k + i));
     if (i + 1 < count) {
-      store_pair(even, dequantize(Codes::value(word, i + 1), group_at(k + i + 1)), k + i, col, panel);
+      store_pair(even, dequantize(Codes::value(step, i + 1), group_at(k + i + 1)), k + i, col, panel);
     } else if constexpr (std::is_same_v<T, float>) {
       store(even, panel + (k + i) * kPanelCols + col);
     } else {
@@ -119,21 +117,18 @@ HWY_INLINE void unpack_word(const CodePanel& codes, Words word, Index k, Index c
 
 template <class Codes, class T>
 void unpack(const CodePanel& codes, T* panel) {
-  const DU du;
   const Index depth = packed_elements<T>(codes.k, kPanelCols) / kPanelCols;
   const Index even_k = std::min(depth, (codes.k + 1) / 2 * 2);
   std::memset(static_cast<void*>(panel + even_k * kPanelCols), 0,
               static_cast<size_t>((depth - even_k) * kPanelCols) * sizeof(T));
-  const bool whole_words = codes.group_of == nullptr && codes.group_size % Codes::kPerWord == 0;
-  const Index stretch = whole_words ? codes.group_size : Codes::kPerWord;
+  const bool whole_steps = codes.group_of == nullptr && codes.group_size % Codes::kPerStep == 0;
+  const Index stretch = whole_steps ? codes.group_size : Codes::kPerStep;
   for (Index begin = 0; begin < codes.k; begin += stretch)
     for (int v = 0; v < kPanelVecs; ++v) {
       const Index col = v * kLanes;
-      const Group group = load_group(codes, whole_words ? begin / stretch : 0, col);
-      for (Index k = begin; k < std::min(begin + stretch, codes.k); k += Codes::kPerWord) {
-        const Words word = hn::LoadU(du, codes.codes + k / Codes::kPerWord * kPanelCols + col);
-        unpack_word<Codes>(codes, word, k, codes.k - k, col, whole_words ? &group : nullptr, panel);
-      }
+      const Group group = load_group(codes, whole_steps ? begin / stretch : 0, col);
+      for (Index k = begin; k < std::min(begin + stretch, codes.k); k += Codes::kPerStep)
+        unpack_step<Codes>(codes, k, codes.k - k, col, whole_steps ? &group : nullptr, panel);
     }
 }
 
@@ -223,7 +218,45 @@ void multiply_rows(const CodePanel& codes, const CodeRows& rows, Index first, In
   for (int r = 0; r < kRows; ++r) store(totals[r], out + (first + r) * ld_out + col);
 }
 
-void multiply(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums) {
+// Element k + kPlace of FP8 codes, in the chain of that place.
+template <int kPlace, int kRows>
+HWY_INLINE void add_byte(const f8e4m3* codes, const float* values, Index ld, Vec (&sums)[kRows][2]) {
+  const Vec code = load_256th(codes + kPlace * kPanelCols);
+  UNROLL(4)
+  for (int r = 0; r < kRows; ++r)
+    sums[r][kPlace] = hn::MulAdd(set(values[r * ld + kPlace]), code, sums[r][kPlace]);
+}
+
+// The same for FP8 codes, whose zero is 0. Reading a code takes longer than a multiply-add: two chains hide
+// the latency, and the more rows share a code the better.
+template <int kRows>
+void multiply_byte_rows(const CodePanel& codes, const CodeRows& rows, Index first, Index col, float* out,
+                        Index ld_out) {
+  const f8e4m3* bytes = reinterpret_cast<const f8e4m3*>(codes.codes) + col;
+  const float* values = rows.values + first * rows.ld;
+  Vec totals[kRows];
+  UNROLL(4)
+  for (int r = 0; r < kRows; ++r) totals[r] = hn::Zero(F32());
+  for (Index g = 0; g < rows.num_groups; ++g) {
+    Vec sums[kRows][2];
+    UNROLL(4)
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = hn::Zero(F32());
+    const Index end = std::min((g + 1) * codes.group_size, codes.k);
+    Index k = g * codes.group_size;
+    for (; k + 2 <= end; k += 2) {
+      add_byte<0>(bytes + k * kPanelCols, values + k, rows.ld, sums);
+      add_byte<1>(bytes + k * kPanelCols, values + k, rows.ld, sums);
+    }
+    if (k < end) add_byte<0>(bytes + k * kPanelCols, values + k, rows.ld, sums);
+    const Vec scale = load_group(codes, g, col).scale;
+    UNROLL(4)
+    for (int r = 0; r < kRows; ++r) totals[r] = hn::MulAdd(scale, hn::Add(sums[r][0], sums[r][1]), totals[r]);
+  }
+  UNROLL(4)
+  for (int r = 0; r < kRows; ++r) store(totals[r], out + (first + r) * ld_out + col);
+}
+
+void multiply_int4(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums) {
   constexpr int kRowsAtOnce = kLanes == 16 ? 4 : 2;  // the accumulators fill half the registers, or all
   for (int v = 0; v < kPanelVecs; ++v) {
     Index row = 0;
@@ -231,6 +264,20 @@ void multiply(const CodePanel& codes, const CodeRows& rows, float* sums, Index l
       multiply_rows<kRowsAtOnce>(codes, rows, row, v * kLanes, sums, ld_sums);
     for (; row < rows.m; ++row) multiply_rows<1>(codes, rows, row, v * kLanes, sums, ld_sums);
   }
+}
+
+void multiply_bytes(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums) {
+  for (int v = 0; v < kPanelVecs; ++v) {
+    const Index col = v * kLanes;
+    Index row = 0;
+    for (; row + 4 <= rows.m; row += 4) multiply_byte_rows<4>(codes, rows, row, col, sums, ld_sums);
+    for (; row + 2 <= rows.m; row += 2) multiply_byte_rows<2>(codes, rows, row, col, sums, ld_sums);
+    if (row < rows.m) multiply_byte_rows<1>(codes, rows, row, col, sums, ld_sums);
+  }
+}
+
+void multiply(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums) {
+  (codes.kind == CodeKind::kInt4 ? multiply_int4 : multiply_bytes)(codes, rows, sums, ld_sums);
 }
 
 }  // namespace

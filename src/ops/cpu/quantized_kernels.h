@@ -1,5 +1,5 @@
 // One panel of quantised columns and what is done with it. The layout is such that one shift and one mask
-// turn a word into values (see kInt4 below).
+// turn a word of 4-bit codes into values (see kInt4 below), and that FP8 codes lie as vectors of columns.
 #pragma once
 
 #include "core/unroll.h"
@@ -13,7 +13,7 @@ struct CodePanel {
   CodeKind kind;
   Index k;
   // kInt4: [ceil(k / 8)][16], one word a column: code 2 i of eight in bits 4 i, code 2 i + 1 in bits 16 + 4
-  // i. kE4M3: [ceil(k / 4)][16], code i of four in byte i. Codes past k are zero.
+  // i. kE4M3: [k][16] bytes. Codes past k are zero.
   const uint32_t* codes;
   const void* scales;  // [groups][16], 0 past the last column
   DType scale_dtype;
@@ -40,8 +40,8 @@ struct CodeRows {
 void widen_rows(const TensorView& x, float* values, Index ld);  // x bf16 [m, k]
 void sum_groups(const float* values, Index ld, Index m, Index k, Index group_size, float* sums);
 
-// sums [m, 16], rows ld_sums apart = rows W, for 4-bit codes whose octets share a group. A row's sums do not
-// depend on m.
+// sums [m, 16], rows ld_sums apart = rows W, for 4-bit codes whose octets share a group, and for FP8 codes in
+// groups along k, which do without the rows' sums. A row's sums do not depend on m.
 void multiply_panel(const CodePanel& codes, const CodeRows& rows, float* sums, Index ld_sums);
 
 }  // namespace longspan::ops::cpu

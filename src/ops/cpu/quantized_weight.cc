@@ -27,7 +27,11 @@ struct Form {
   size_t scales_offset = 0;
   size_t zeros_offset = 0;
   size_t panel_bytes = 0;
+
+  bool needs_row_sums() const { return fused && kind == CodeKind::kInt4; }
 };
+
+bool has_matrix_unit() { return chosen_kernels().matrix_unit.multiply_codes != nullptr; }
 
 Form form_of(const QuantizedPart& part) {
   constexpr size_t kLine = 64;
@@ -47,7 +51,10 @@ Form form_of(const QuantizedPart& part) {
       static_cast<size_t>(num_blocks(part.in_features, per_word) * kPanelCols) * sizeof(uint32_t);
   form.zeros_offset =
       form.scales_offset + (group_values * dtype_size(form.scale_dtype) + kLine - 1) / kLine * kLine;
-  form.fused = part.kind == CodeKind::kInt4 && form.group_of.empty() && part.group_size % 8 == 0;
+  const bool int4 = part.kind == CodeKind::kInt4;
+  // A matrix unit has no way with FP8 codes, and unpacking for it costs less than many rows of multiply-adds.
+  form.fused =
+      form.group_of.empty() && (int4 ? part.group_size % 8 == 0 : part.zeros.empty() && !has_matrix_unit());
   form.panel_bytes = form.zeros_offset + (form.has_zeros ? (group_values + kLine - 1) / kLine * kLine : 0);
   return form;
 }
@@ -121,20 +128,22 @@ class QuantizedWeight final : public PackedWeight {
     Index count = 0;
     for (; count < max_panels; ++count) {
       const Form* of = form(panel + count);
-      if (of == nullptr || !of->fused || of->group_size != form(panel)->group_size) break;
+      if (of == nullptr || !of->fused || of->group_size != form(panel)->group_size ||
+          of->kind != form(panel)->kind)
+        break;
       panels[count] = codes(panel + count);
     }
     return count;
   }
 
-  // Decode rows need their sums over each group, once a group size: fn(group_size, offset), offsets counting
-  // groups up to num_row_sums().
+  // Decode rows need their sums over each group of 4-bit codes, once a group size: fn(group_size, offset),
+  // offsets counting groups up to num_row_sums().
   Index num_row_sums() const { return num_row_sums_; }
   template <class Fn>
   void for_each_group_size(const Fn& fn) const {
     Index next = 0;
     for (const Form& of : forms_)
-      if (of.fused && of.row_sums_offset == next) {
+      if (of.needs_row_sums() && of.row_sums_offset == next) {
         fn(of.group_size, of.row_sums_offset);
         next += of.num_groups;
       }
@@ -154,9 +163,9 @@ class QuantizedWeight final : public PackedWeight {
   const Form* form_of_panel(std::span<const WeightPart> parts, Index panel) const;
   void place_row_sums() {
     for (Form& of : forms_) {
-      if (!of.fused) continue;
+      if (!of.needs_row_sums()) continue;
       const auto same = std::find_if(forms_.data(), &of, [&](const Form& earlier) {
-        return earlier.fused && earlier.group_size == of.group_size;
+        return earlier.needs_row_sums() && earlier.group_size == of.group_size;
       });
       of.row_sums_offset = same != &of ? same->row_sums_offset : num_row_sums_;
       if (same == &of) num_row_sums_ += of.num_groups;
@@ -222,28 +231,33 @@ uint32_t int4_word(const uint8_t* bytes, Index num_bytes) {
   return word;
 }
 
-void pack_codes(const QuantizedPart& part, Index first, Index count, uint32_t* words) {
+// Words of eight codes a column.
+void pack_int4(const QuantizedPart& part, Index first, Index count, uint32_t* words) {
   const auto* codes = static_cast<const uint8_t*>(part.codes.data);
-  const Index row_bytes = part.codes.stride(0);
-  const bool int4 = part.kind == CodeKind::kInt4;
-  const Index used = int4 ? num_blocks(part.in_features, 2) : part.in_features;
+  const Index used = num_blocks(part.in_features, 2);
   for (Index byte = 0; byte < used; byte += 4, words += kPanelCols)
-    for (Index col = 0; col < count; ++col) {
-      const uint8_t* from = codes + (first + col) * row_bytes + byte;
-      uint32_t word = 0;
-      std::memcpy(&word, from, static_cast<size_t>(std::min<Index>(4, used - byte)));
-      words[col] = int4 ? int4_word(reinterpret_cast<const uint8_t*>(&word), 4) : word;
-    }
+    for (Index col = 0; col < count; ++col)
+      words[col] = int4_word(codes + (first + col) * part.codes.stride(0) + byte, used - byte);
   // An odd number of codes leaves half a byte that is nobody's.
-  if (int4 && part.in_features % 2 != 0) {
+  if (part.in_features % 2 != 0) {
     const int last = static_cast<int>(part.in_features % 8 / 2);
     for (Index col = 0; col < count; ++col) words[col - kPanelCols] &= ~(15u << (16 + 4 * last));
   }
 }
 
+// Bytes, a row of columns for each k.
+void pack_bytes(const QuantizedPart& part, Index first, Index count, uint8_t* to) {
+  const auto* codes = static_cast<const uint8_t*>(part.codes.data) + first * part.codes.stride(0);
+  for (Index k = 0; k < part.in_features; ++k)
+    for (Index col = 0; col < count; ++col) to[k * kPanelCols + col] = codes[col * part.codes.stride(0) + k];
+}
+
 void pack_panel(const Form& form, Index first, Index count, std::byte* to) {
   const QuantizedPart& part = *form.part;
-  pack_codes(part, first, count, reinterpret_cast<uint32_t*>(to));
+  if (form.kind == CodeKind::kInt4)
+    pack_int4(part, first, count, reinterpret_cast<uint32_t*>(to));
+  else
+    pack_bytes(part, first, count, reinterpret_cast<uint8_t*>(to));
   const size_t scale_bytes = dtype_size(form.scale_dtype);
   const auto* scales = static_cast<const std::byte*>(part.scales.data);
   for (Index g = 0; g < form.num_groups; ++g)
