@@ -95,7 +95,7 @@ struct Loop {
   int64_t depth0 = 0;  // of loops in each other through loop(...)
   // loop(items) of a recursive loop: the text that its body makes of them. Empty: the loop is not recursive.
   std::function<Value(Interpreter&, const Args&)> recurse = {};
-  std::optional<std::vector<Value>> last_seen = {};  // by loop.changed(...)
+  std::optional<std::vector<Value>> last_seen;  // by loop.changed(...); "= {}" would want a whole Value here
 };
 
 struct Function {
