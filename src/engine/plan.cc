@@ -111,6 +111,16 @@ ops::PackedBytes weight_bytes(const EngineOptions& options, const EngineInfo& in
   return all;
 }
 
+// What K and V of the longest sequence take in one layer while a prompt chunk reads them.
+size_t unpacked_kv_bytes(const EngineOptions& options, const EngineInfo& info) {
+  if (options.device != DeviceKind::kDevice || info.page_plan.kv_dtype != DType::kF8E4M3) return 0;
+  if (vendor_prefill_obstacle(options.dispatch, info.attention)) return 0;
+  const Index page_bytes =
+      2 * info.page_plan.page_tokens * info.config.kv_width() * static_cast<Index>(dtype_size(info.dtype));
+  return static_cast<size_t>(
+      ops::device::unpacked_kv_bytes(info.page_plan.pages_for(info.max_model_len) + 1, page_bytes));
+}
+
 // What the budget leaves beside weights and workspace; INT64_MAX in an explanation without a budget.
 int64_t room_for_cache(const EngineOptions& options, Purpose purpose, size_t others) {
   const auto left = [&](size_t bytes) { return static_cast<int64_t>(bytes - std::min(bytes, others)); };
@@ -132,6 +142,12 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
          options.max_model_len, native);
   info.max_model_len = options.max_model_len > 0 ? options.max_model_len : native;
   const int64_t wanted = wanted_cache_bytes(info.page_plan, info.max_model_len, options.max_num_seqs);
+  const size_t step_bytes = info.workspace_bytes;
+  const auto plan_unpacked = [&] {
+    info.unpacked_kv_bytes = unpacked_kv_bytes(options, info);
+    info.workspace_bytes = step_bytes + info.unpacked_kv_bytes;
+  };
+  plan_unpacked();
   const size_t others = info.weight_bytes + info.workspace_bytes;
   const int64_t budget = options.cache_bytes > 0 ? static_cast<int64_t>(options.cache_bytes)
                                                  : std::min(wanted, room_for_cache(options, purpose, others));
@@ -147,6 +163,7 @@ void plan_cache(const EngineOptions& options, Purpose purpose, EngineInfo& info)
            format_bytes(static_cast<size_t>(std::max<int64_t>(budget, 0))), longest, info.max_model_len);
     info.max_model_len = longest;
     info.memory = plan();
+    plan_unpacked();
   }
   info.cache_bytes = static_cast<size_t>(info.memory.num_pages * info.memory.page_bytes +
                                          info.memory.num_state_slots * info.memory.slot_bytes);
@@ -305,6 +322,9 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
             ? fmt::format("prefill     quantised weights are unpacked once a layer and chunk, {} at a time",
                           format_bytes(info.dequant_bytes))
             : "prefill     multiplies quantised weights as they are (prefill.enable_dequant_prefill)");
+  if (info.unpacked_kv_bytes > 0)
+    lines.push_back(fmt::format("prefill     K and V are unpacked once a layer and chunk, {} for the longest",
+                                format_bytes(info.unpacked_kv_bytes)));
   lines.push_back(fmt::format("step        up to {} tokens, {} sequences; workspace {}",
                               options.max_num_batched_tokens, options.max_num_seqs,
                               format_bytes(info.workspace_bytes)));

@@ -81,8 +81,10 @@ struct EngineInfo {
   int64_t max_model_len = 0;
   size_t weight_bytes = 0;  // of the linear layers, as held in memory: before the load what it will be
   size_t cache_bytes = 0;
-  size_t workspace_bytes = 0;
-  size_t dequant_bytes = 0;        // of these for quantised weights that products unpack on a device
+  size_t workspace_bytes = 0;  // of a step, with what is unpacked on its way
+  size_t dequant_bytes = 0;    // of these for quantised weights that products unpack on a device
+  size_t unpacked_kv_bytes =
+      0;  // of these for an FP8 cache's K and V of one layer, which a prompt chunk reads
   size_t num_skipped_tensors = 0;  // vision, multi-token prediction
   double load_seconds = 0;
 };

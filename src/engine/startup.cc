@@ -12,15 +12,18 @@
 namespace longspan::engine {
 namespace {
 
-std::unique_ptr<ops::Backend> plain_backend(const EngineOptions& options) {
+std::unique_ptr<ops::Backend> plain_backend(const EngineOptions& options, const EngineInfo& info) {
   if (options.device == DeviceKind::kReference) return ops::reference::make_backend();
-  if (options.device == DeviceKind::kDevice)
-    return ops::device::make_backend(options.device_index, device_options(options));
+  if (options.device == DeviceKind::kDevice) {
+    ops::device::BackendOptions device = device_options(options);
+    device.unpacked_kv_bytes = info.unpacked_kv_bytes;
+    return ops::device::make_backend(options.device_index, device);
+  }
   return ops::cpu::make_backend({.num_threads = options.num_threads});
 }
 
-std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
-  auto backend = plain_backend(options);
+std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, const EngineInfo& info) {
+  auto backend = plain_backend(options, info);
   return options.wrap_backend ? options.wrap_backend(std::move(backend)) : std::move(backend);
 }
 
@@ -61,7 +64,7 @@ void Engine::check_weights(const EngineOptions& options) {
 }
 
 void Engine::make_ops(const EngineOptions& options) {
-  auto backend = std::make_unique<ops::ObservedBackend>(make_backend(options));
+  auto backend = std::make_unique<ops::ObservedBackend>(make_backend(options, info_));
   backend_ = backend.get();
   ops_ = std::make_unique<ops::Ops>(std::move(backend));
   info_.device = ops_->name();

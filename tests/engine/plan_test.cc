@@ -162,6 +162,32 @@ TEST(ChooseDType, AFloat16PlanIsAsLargeAsABfloat16One) {
   EXPECT_GT(half.workspace_bytes, bfloat.workspace_bytes);  // its residual is float32
 }
 
+// The 27B's 4 heads of 256: a token of one layer takes 4 KiB in bfloat16.
+TEST(EnginePlan, AnFp8CacheOnADeviceIsGivenRoomToBeUnpacked) {
+  engine::EngineOptions options{.model = testing::fixture_dir("model-configs") / "qwen3.5-27b",
+                                .random_seed = 1,
+                                .device = kDevice,
+                                .max_model_len = 40'000,
+                                .kv_dtype = DType::kF8E4M3,
+                                .memory_bytes = size_t{100} << 30};
+  const engine::EngineInfo with = engine::make_plan(options, engine::Purpose::kExplain);
+  const auto pages = static_cast<size_t>(with.page_plan.pages_for(40'000) + 1);
+  EXPECT_EQ(with.unpacked_kv_bytes,
+            pages * (static_cast<size_t>(with.page_plan.page_tokens) * 4096 + sizeof(int32_t)));
+  const auto unpacked = [&](auto change) {
+    engine::EngineOptions other = options;
+    change(other);
+    return engine::make_plan(other, engine::Purpose::kExplain).unpacked_kv_bytes;
+  };
+  EXPECT_EQ(unpacked([](auto& o) { o.kv_dtype.reset(); }), 0U);
+  EXPECT_EQ(unpacked([](auto& o) { o.dispatch.enable_vendor_prefill = false; }), 0U);
+  EXPECT_EQ(unpacked([](auto& o) { o.device = engine::DeviceKind::kCpu; }), 0U);
+  options.dispatch.enable_vendor_prefill = false;
+  options.pages.alignment = 64;
+  const engine::EngineInfo without = engine::make_plan(options, engine::Purpose::kExplain);
+  EXPECT_EQ(with.workspace_bytes, without.workspace_bytes + with.unpacked_kv_bytes);
+}
+
 TEST(EnginePlan, StopTokensLieWithinTheVocabulary) {
   engine::EngineOptions options = whole_context();
   const std::vector<int32_t> own = engine::make_plan(options, engine::Purpose::kExplain).eos_ids;

@@ -15,7 +15,10 @@ void attention(const Context& context, const Attention& args) {
   part.first_seq = border;
   part.num_seqs = end - border;
   if (part.num_seqs == 0) return;
-  if (args.path == AttentionPath::kVendorPrefill && attention_wgmma(context, part)) return;
+  if (args.path == AttentionPath::kVendorPrefill) {
+    unpack_kv(context, part);
+    if (attention_wgmma(context, part)) return;
+  }
   if (!attention_mma(context, part)) attention_prefill(context, part);
 }
 

@@ -398,13 +398,13 @@ bool run_wgmma_any_dim(const Context& context, const Attention& args) {
 
 bool has_attention_wgmma(const DeviceInfo& device, const PrefillShape& shape) {
   return device.arch == "sm_90" && (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) &&
-         shape.kv_dtype == shape.dtype && (shape.head_dim == 128 || shape.head_dim == 256) &&
-         shape.page_tokens % kWgmmaKeys == 0;
+         (shape.kv_dtype == shape.dtype || shape.kv_dtype == DType::kF8E4M3) &&
+         (shape.head_dim == 128 || shape.head_dim == 256) && shape.page_tokens % kWgmmaKeys == 0;
 }
 
 bool attention_wgmma(const Context& context, const Attention& args) {
   const PrefillShape shape{args.q.dtype, args.kv.dtype, args.kv.head_dim, args.kv.page_tokens};
-  if (!has_attention_wgmma(context.device.info(), shape)) return false;
+  if (args.kv.dtype != args.q.dtype || !has_attention_wgmma(context.device.info(), shape)) return false;
   if (!takes_words(args.q) || !takes_words(args.gate) || !takes_words(args.out)) return false;
   if (!paged_kv<bf16_t>(args.kv).words) return false;
   if (args.q.dtype == DType::kBF16) return run_wgmma_any_dim<bf16_t>(context, args);

@@ -44,6 +44,10 @@ class DeviceBackend final : public Backend {
               "decode_segments: got {}, need 0 to {}", options.decode_segments, kMaxDecodeSegments);
     context_.decode_segments = options.decode_segments;
     context_.dequant_prefill = options.dequant_prefill;
+    if (options.unpacked_kv_bytes > 0) {
+      unpacked_kv_ = device_.allocate(DType::kU8, {static_cast<Index>(options.unpacked_kv_bytes)});
+      context_.unpacked_kv = unpacked_kv_.view();
+    }
     if (profiling_) device_.start_profile();
   }
   ~DeviceBackend() override {
@@ -123,6 +127,7 @@ class DeviceBackend final : public Backend {
   GemmLibrary library_;
   DequantWorkspace dequantised_;
   ThreadPool pool_;
+  Buffer unpacked_kv_;
   Context context_{device_, scratch_, tables_, library_, dequantised_, pool_};
 };
 

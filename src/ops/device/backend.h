@@ -26,6 +26,9 @@ struct BackendOptions {
   bool dequant_prefill = true;
   size_t dequant_workspace_bytes = 0;
   int num_threads = 1;  // of the host, that pack weights; 0: all it may use
+  // Room for an FP8 cache's K and V of one layer and sequence, which kVendorPrefill unpacks once a chunk:
+  // unpacked_kv_bytes() of the longest; 0: its kernels read the codes.
+  size_t unpacked_kv_bytes = 0;
 };
 inline constexpr int kMaxDecodeSegments = 256;
 
@@ -36,13 +39,18 @@ std::unique_ptr<Backend> make_backend(int index, const BackendOptions& options =
 // What Backend::pack_quantized() of these parts will take there, or pack() of dense ones. Needs no device.
 PackedBytes packed_bytes(std::span<const WeightPart> parts, DType dtype, const BackendOptions& options);
 
+// page_bytes: of one layer's K and V in the products' dtype.
+constexpr Index unpacked_kv_bytes(Index num_pages, Index page_bytes) {
+  return num_pages * (page_bytes + static_cast<Index>(sizeof(int32_t)));
+}
+
 // The library that multiplies prompt rows on that device, with its file, or "none: <why>". Looks for it
 // alone: nothing is put to the device. gemm_library.h has what a backend does with it.
 std::string find_gemm_library(const DeviceInfo& device);
 
 // Whether that card has a kernel of its own for AttentionPath::kVendorPrefill (of kUnified's bits), for such
-// caches; a call whose tensors are not aligned to 16 bytes runs kUnified's all the same. False without a
-// card.
+// caches; a call whose tensors are not aligned to 16 bytes runs kUnified's all the same, and so does one of
+// several sequences or few rows whose cache is FP8. False without a card.
 struct PrefillShape {
   DType dtype = DType::kBF16;
   DType kv_dtype = DType::kBF16;

@@ -53,12 +53,12 @@ struct ConvKernel {
 };
 
 // Thread: one word of channels over a run of one sequence's tokens, the taps and the last inputs in
-// registers. Sums in ConvKernel's order.
-template <class T, int kTaps>
+// registers. Sums in ConvKernel's order, whatever kRunTokens.
+template <class T, int kTaps, int kRunTokens>
 struct ConvRunKernel {
   static constexpr int kThreads = 128;
-  static constexpr int kRun = 32;    // tokens
-  static constexpr int kAtOnce = 4;  // of them on their way
+  static constexpr int kRun = kRunTokens;
+  static constexpr int kAtOnce = 4;  // tokens on their way
   static constexpr int kChannels = kThreads * kVec<T>;
   using Word = Vec<T, kVec<T>>;
   Matrix<T> x;           // [num_tokens, channels]
@@ -164,7 +164,8 @@ struct ConvStateKernel {
   }
 };
 
-constexpr int kWordTaps = 4;  // the models'
+constexpr int kWordTaps = 4;    // the models'
+constexpr int kFewRows = 1024;  // that take short runs, to be spread over more units
 
 bool history_in_words(const StateCache& state) {
   const Index row_bytes = state.conv_channels * static_cast<Index>(dtype_size(state.conv_dtype));
@@ -182,20 +183,25 @@ void launch_conv(const Context& context, const CausalConv& args) {
   const double bytes = 2.0 * static_cast<double>(args.x.size_bytes());
   if (args.state.conv_kernel == kWordTaps && takes_words(args.x) && takes_words(args.out) &&
       takes_words(args.weight) && history_in_words(args.state)) {
-    using Kernel = ConvRunKernel<T, kWordTaps>;
-    const int max_runs = num_rows / Kernel::kRun + end_seq - first_seq;
-    launch(context.device,
-           {.name = "causal_conv",
-            .grid = {ceil_div(state.channels, Kernel::kChannels), max_runs},
-            .bytes = bytes},
-           Kernel{.x = matrix<T>(args.x),
-                  .weight = global<float>(args.weight),
-                  .out = matrix<T>(args.out),
-                  .state = state,
-                  .state_pages = global<int32_t>(args.state_pages),
-                  .seqs = seq_table(args.seqs),
-                  .first_seq = first_seq,
-                  .end_seq = end_seq});
+    const auto run = [&]<class Kernel>() {
+      const int max_runs = num_rows / Kernel::kRun + end_seq - first_seq;
+      launch(context.device,
+             {.name = "causal_conv",
+              .grid = {ceil_div(state.channels, Kernel::kChannels), max_runs},
+              .bytes = bytes},
+             Kernel{.x = matrix<T>(args.x),
+                    .weight = global<float>(args.weight),
+                    .out = matrix<T>(args.out),
+                    .state = state,
+                    .state_pages = global<int32_t>(args.state_pages),
+                    .seqs = seq_table(args.seqs),
+                    .first_seq = first_seq,
+                    .end_seq = end_seq});
+    };
+    if (num_rows <= kFewRows)
+      run.template operator()<ConvRunKernel<T, kWordTaps, 4>>();
+    else
+      run.template operator()<ConvRunKernel<T, kWordTaps, 16>>();
     return;
   }
   launch(context.device,

@@ -271,6 +271,7 @@ struct DrawKernel {
 }  // namespace
 
 void draw(const Context& context, const Draw& args) {
+  if (draw_counted(context, args)) return;
   dispatch_element(args.x.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
       const auto run = [&]<class Kernel>() {

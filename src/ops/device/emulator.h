@@ -255,8 +255,9 @@ void store_shared(void* address, T value) {
     std::memcpy(address, static_cast<const void*>(&value), sizeof(T));
 }
 
-inline void add_global(int64_t* address, int64_t value) {
-  if (emulator::may_access_global(address, sizeof(int64_t), /*write=*/true)) *address += value;
+template <class T>
+void add_global(T* address, T value) {
+  if (emulator::may_access_global(address, sizeof(T), /*write=*/true)) *address += value;
 }
 
 namespace api {

@@ -98,7 +98,7 @@ double GemmTrial::seconds_of(const Product& product, double limit) {
   return best;
 }
 
-std::string GemmTrial::fault_of(const Product& product) {
+std::string GemmTrial::fault_of(const Product& product, std::initializer_list<Index> other_counts) {
   const auto row_bytes = static_cast<size_t>(num_columns_) * dtype_size(like_.x.dtype);
   Buffer runs[2];
   for (Buffer& run : runs) {
@@ -112,6 +112,24 @@ std::string GemmTrial::fault_of(const Product& product) {
     if (std::memcmp(row_of(runs[0], i), row_of(runs[1], i), row_bytes) != 0)
       return fmt::format("gives row {} other bits the second time", i);
   }
+  const auto size = static_cast<Index>(dtype_size(like_.x.dtype));
+  for (const Index count : other_counts)
+    for (const Index further : {Index{0}, 16 / size}) {  // rows lie apart where a layer has several parts
+      Matmul some = block(out_);
+      some.x = some.x.rows(0, count);
+      some.out.shape = {count, num_columns_};
+      some.out.strides[0] += further;
+      const Index row_stride = some.out.strides[0] * size;
+      Buffer got(DType::kU8, {(count - 1) * row_stride + static_cast<Index>(row_bytes)});
+      CHECK(got.size_bytes() <= out_.size_bytes());
+      device_.zero(out_.data(), got.size_bytes());
+      if (!product(some)) return fmt::format("refuses {} rows", count);
+      device_.download(got.data(), out_.data(), got.size_bytes());
+      for (Index i = 0; i < count; ++i)
+        if (std::memcmp(static_cast<const char*>(got.data()) + i * row_stride, row_of(runs[0], i),
+                        row_bytes) != 0)
+          return fmt::format("gives row {} other bits among {} rows, {} bytes apart", i, count, row_stride);
+    }
   return "";
 }
 

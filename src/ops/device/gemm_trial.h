@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 
 #include "ops/device/runtime.h"
@@ -22,8 +23,9 @@ class GemmTrial final {
   // Infinite where it cannot. Ends early where it takes several times `limit`.
   double seconds_of(const Product& product, double limit);
   // Empty when its rows are those of the own kernel but for rounding, the same bits wherever in the block a
-  // row stands, and the same bits again; else which of these fails.
-  std::string fault_of(const Product& product);
+  // row stands, the same bits again, and in blocks of other_counts rows, whose outputs may lie further apart;
+  // else which of these fails.
+  std::string fault_of(const Product& product, std::initializer_list<Index> other_counts = {});
 
  private:
   Matmul block(const Buffer& out) const;

@@ -125,27 +125,34 @@ void gemv_rows(const Context& context, const Matmul& args) {
 }
 
 template <bool kSwiGlu>
-void gemv_any(const Context& context, const Matmul& args) {
-  dispatch_element(args.x.dtype, [&]<class T>() {
+void gemv_up_to_16(const Context& context, const Matmul& part) {
+  if (kSwiGlu ? gemv_mma_swiglu(context, part) : gemv_mma(context, part)) return;
+  dispatch_element(part.x.dtype, [&]<class T>() {
     dispatch_wave(context.device, [&]<int kWave>() {
-      for (Index begin = 0; begin < args.x.dim(0); begin += 16) {
-        const Index m = std::min<Index>(16, args.x.dim(0) - begin);
-        Matmul part = args;
-        part.x = args.x.rows(begin, m);
-        part.out = args.out.rows(begin, m);
-        if (m == 1)
-          gemv_rows<kWave, T, 1, kSwiGlu>(context, part);
-        else if (m == 2)
-          gemv_rows<kWave, T, 2, kSwiGlu>(context, part);
-        else if (m <= 4)
-          gemv_rows<kWave, T, 4, kSwiGlu>(context, part);
-        else if (m <= 8)
-          gemv_rows<kWave, T, 8, kSwiGlu>(context, part);
-        else
-          gemv_rows<kWave, T, 16, kSwiGlu>(context, part);
-      }
+      const Index m = part.x.dim(0);
+      if (m == 1)
+        gemv_rows<kWave, T, 1, kSwiGlu>(context, part);
+      else if (m == 2)
+        gemv_rows<kWave, T, 2, kSwiGlu>(context, part);
+      else if (m <= 4)
+        gemv_rows<kWave, T, 4, kSwiGlu>(context, part);
+      else if (m <= 8)
+        gemv_rows<kWave, T, 8, kSwiGlu>(context, part);
+      else
+        gemv_rows<kWave, T, 16, kSwiGlu>(context, part);
     });
   });
+}
+
+template <bool kSwiGlu>
+void gemv_any(const Context& context, const Matmul& args) {
+  for (Index begin = 0; begin < args.x.dim(0); begin += kFusedRows) {
+    const Index m = std::min(kFusedRows, args.x.dim(0) - begin);
+    Matmul part = args;
+    part.x = args.x.rows(begin, m);
+    part.out = args.out.rows(begin, m);
+    gemv_up_to_16<kSwiGlu>(context, part);
+  }
 }
 
 }  // namespace

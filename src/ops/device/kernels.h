@@ -39,6 +39,7 @@ struct Context {
   GemmLibrary& library;
   DequantWorkspace& dequantised;
   ThreadPool& pool;             // of the host, that pack weights
+  TensorView unpacked_kv;       // u8, of unpacked_kv_bytes(), or empty
   bool dequant_prefill = true;  // prompt rows have quantised weights unpacked once
   int decode_segments = 0;      // parts of one decode attention, at most; 0: by the number of heads
 };
@@ -58,14 +59,20 @@ void gather_columns(const Context& context, const TensorView& x, const TensorVie
                     const TensorView& out);
 void rms_norm(const Context& context, const RmsNorm& args);
 void swiglu(const Context& context, const SwiGlu& args);
-void best_column(const Context& context, const BestColumn& args);        // best_column.cc
-void draw(const Context& context, const Draw& args);                     // draw.cc
+void best_column(const Context& context, const BestColumn& args);  // best_column.cc
+void draw(const Context& context, const Draw& args);               // draw.cc
+// The same of long rows of 16-bit floats in whole words; false, and nothing done, for others. draw_counted.cc
+bool draw_counted(const Context& context, const Draw& args);
 void advance_inputs(const Context& context, const AdvanceInputs& args);  // advance_inputs.cc
 
 void matmul(const Context& context, const Matmul& args);  // matmul.cc
 void gemv(const Context& context, const Matmul& args);    // gemv.cc: any number of rows, 16 at a time
 // The same, out [m, N / 2] = rnd(silu(gate) * up) of both halves of x W^T, each rounded.
 void gemv_swiglu(const Context& context, const Matmul& args);
+// Both on matrix units, up to 16 rows; false, and nothing done, where there are none for this call.
+// gemv_mma.cc or gemv_mma_none.cc.
+bool gemv_mma(const Context& context, const Matmul& args);
+bool gemv_mma_swiglu(const Context& context, const Matmul& args);
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args);  // matmul.cc
 void gemm(const Context& context, const Matmul& args);                 // gemm.cc
 
@@ -76,9 +83,10 @@ struct CodeRows;                  // code_rows.h
 constexpr Index kFusedRows = 16;  // of x that a fused product takes, at most
 void packed_gemv(const Context& context, const Matmul& args, const CodeRows& rows,
                  CodeKind kind);  // packed_gemv.cc
-// 4-bit rows on matrix units; false, and nothing done, where there are none for this call. w4a16_mma.cc or
-// w4a16_mma_none.cc.
+// 4-bit and FP8 rows on matrix units; false, and nothing done, where there are none for this call.
+// w4a16_mma.cc and gemv_mma.cc, or w4a16_mma_none.cc and gemv_mma_none.cc.
 bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows);
+bool w8a16_mma(const Context& context, const Matmul& args, const CodeRows& rows);
 // out T [num_rows, stride] = rows first_row .. of the weight; dequantize.cc
 void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Index first_row,
                 const TensorView& out);
@@ -91,6 +99,9 @@ void qk_rope_write(const Context& context, const QkRopeWrite& args);
 void attention(const Context& context, const Attention& args);          // attention.cc
 void attention_decode(const Context& context, const Attention& args);   // attention_decode.cc
 void attention_prefill(const Context& context, const Attention& args);  // attention_prefill.cc
+// Puts K and V of a prompt chunk's FP8 cache into context.unpacked_kv, and args on them; leaves args where
+// there is no room, or no gain. The same bits either way. unpack_kv.cc
+void unpack_kv(const Context& context, Attention& args);
 
 // On matrix units; false, and nothing done, where there are none for this shape. attention_mma.cc and
 // attention_decode_mma.cc or attention_mma_none.cc.

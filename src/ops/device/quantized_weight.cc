@@ -256,7 +256,9 @@ void multiply(const Context& context, const Matmul& args, const PackedRows& rows
   for (Index begin = 0; begin < num_fused; begin += kFusedRows) {
     Matmul part = few_rows(args, begin, std::min(kFusedRows, num_fused - begin));
     if (rows.column_of.data() != nullptr) part.x = ordered(context, part.x, rows);
-    if (!w4a16_mma(context, part, rows.view)) packed_gemv(context, part, rows.view, rows.kind);
+    const bool on_units = rows.kind == CodeKind::kInt4 ? w4a16_mma(context, part, rows.view)
+                                                       : w8a16_mma(context, part, rows.view);
+    if (!on_units) packed_gemv(context, part, rows.view, rows.kind);
   }
   if (num_fused < num_rows) multiply_unpacked(context, few_rows(args, num_fused, num_rows - num_fused), rows);
 }

@@ -213,6 +213,7 @@ DEVICE_FN void store_shared(void* address, T value) {
 DEVICE_FN void add_global(int64_t* address, int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
 }
+DEVICE_FN void add_global(uint32_t* address, uint32_t value) { atomicAdd(address, value); }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 constexpr bool kConvertsE4M3 = true;  // one instruction for e4m3_pair_to_halves()

@@ -60,52 +60,80 @@ TEST(DeviceDraw, IsTheHosts) {
       }
 }
 
+constexpr Index kLong = 9000;  // a row whose values are counted
+
+// Values that 16 bits tell apart and distances do not, and both zeros: what is counted apart is one tie.
+TEST(DeviceDraw, OfLongRowsIsTheHosts) {
+  for (StagedBackend* device : devices())
+    for (const DType dtype : {DType::kBF16, DType::kF16})
+      for (const Index n : {kLong, Index{20008}}) {
+        TestTensor x = random_logits(dtype, 8, n, false);
+        dispatch_dtype(dtype, [&]<class T>() {
+          constexpr float kTiny[] = {0.0f, -0.0f, 1e-7f, -1e-7f, 3e-7f, 1e-30f, -2e-38f, 6e-8f};
+          for (Index j = 0; j < n; ++j)
+            for (Index i = 0; i < 2; ++i)
+              if (j % 100 != 7) x.view().as<T>()[i * x.view().stride(0) + j] = T(kTiny[draw_rng() % 8]);
+        });
+        for (int step = 0; step < 6; ++step) {
+          std::vector<DrawRow> got(8), want;
+          std::generate(got.begin(), got.end(), random_row);
+          if (step == 0) got[2] = {.scale = std::numeric_limits<float>::max(), .top_k = 1};
+          if (step == 1) got[3].top_k = static_cast<uint32_t>(n) + 1;
+          want = got;
+          EXPECT_EQ(draws(*device, x.view(), got), draws(reference(), x.view(), want))
+              << device->name() << " " << dtype_name(dtype) << " " << n;
+          EXPECT_EQ(got, want);
+        }
+      }
+}
+
 TEST(DeviceDraw, DoesNotDependOnTheBatch) {
-  for (StagedBackend* device : devices()) {
-    const TestTensor x = random_logits(DType::kBF16, 5, 2000, false);
-    std::vector<DrawRow> all(5);
-    std::generate(all.begin(), all.end(), random_row);
-    std::vector<DrawRow> last = {all.back()};
-    EXPECT_EQ(draws(*device, x.view(), all).back(), draws(*device, x.view().rows(4, 1), last).front());
-  }
+  for (StagedBackend* device : devices())
+    for (const Index n : {Index{2000}, kLong}) {
+      const TestTensor x = random_logits(DType::kBF16, 5, n, false);
+      std::vector<DrawRow> all(5);
+      std::generate(all.begin(), all.end(), random_row);
+      std::vector<DrawRow> last = {all.back()};
+      EXPECT_EQ(draws(*device, x.view(), all).back(), draws(*device, x.view().rows(4, 1), last).front());
+    }
 }
 
 TEST(DeviceDraw, TiesAndEdges) {
-  for (StagedBackend* device : devices()) {
-    const Index n = 40;
-    TestTensor x(DType::kF32, {6, n});
-    Index at = 0;
-    x.fill([&] {
-      const Index row = at / n, column = at++ % n;
-      switch (row) {
-        case 0:
-          return 2.0f;  // all are the best: top_k takes the first
-        case 1:
-          return column == 30 || column == 20 ? 2.0f : 1.0f;  // greedy: the first of the best
-        case 2:
-          return column == 25 ? 1.0f : -kInf;  // one candidate
-        case 3:
-          return column == 3 ? std::nanf("") : 1.0f;
-        case 4:
-          return column == 3 ? kInf : 1.0f;
-        default:
-          return -kInf;
-      }
-    });
-    const auto scale = static_cast<float>(std::exp2(kDistanceBits));
-    std::vector<DrawRow> rows(6, {.scale = scale, .state = 77});
-    rows[0].top_k = 1;
-    rows[1] = {.scale = std::numeric_limits<float>::max(), .top_k = 1};
-    rows[2].top_k = 50;
-    EXPECT_EQ(draws(*device, x.view(), rows), (std::vector<int32_t>{0, 20, 25, -1, -1, -1}));
-    // More asked for than there are, all of them alike: each is drawn now and then.
-    std::vector<DrawRow> equal(1, {.scale = scale, .top_k = 100});
-    std::vector<int32_t> seen;
-    for (int i = 0; i < 20; ++i) seen.push_back(draws(*device, x.view().rows(0, 1), equal).front());
-    std::sort(seen.begin(), seen.end());
-    EXPECT_GT(seen.back() - seen.front(), n / 2);
-    EXPECT_LT(seen.back(), n);
-  }
+  for (StagedBackend* device : devices())
+    for (const auto& [dtype, n] : {std::pair<DType, Index>{DType::kF32, 40}, {DType::kBF16, kLong}}) {
+      TestTensor x(dtype, {6, n});
+      Index at = 0;
+      x.fill([&] {
+        const Index row = at / n, column = at++ % n;
+        switch (row) {
+          case 0:
+            return 2.0f;  // all are the best: top_k takes the first
+          case 1:
+            return column == 30 || column == 20 ? 2.0f : 1.0f;  // greedy: the first of the best
+          case 2:
+            return column == 25 ? 1.0f : -kInf;  // one candidate
+          case 3:
+            return column == 3 ? std::nanf("") : 1.0f;
+          case 4:
+            return column == 3 ? kInf : 1.0f;
+          default:
+            return -kInf;
+        }
+      });
+      const auto scale = static_cast<float>(std::exp2(kDistanceBits));
+      std::vector<DrawRow> rows(6, {.scale = scale, .state = 77});
+      rows[0].top_k = 1;
+      rows[1] = {.scale = std::numeric_limits<float>::max(), .top_k = 1};
+      rows[2].top_k = 50;
+      EXPECT_EQ(draws(*device, x.view(), rows), (std::vector<int32_t>{0, 20, 25, -1, -1, -1}));
+      // More asked for than there are, all of them alike: each is drawn now and then.
+      std::vector<DrawRow> equal(1, {.scale = scale, .top_k = 100});
+      std::vector<int32_t> seen;
+      for (int i = 0; i < 20; ++i) seen.push_back(draws(*device, x.view().rows(0, 1), equal).front());
+      std::sort(seen.begin(), seen.end());
+      EXPECT_GT(seen.back() - seen.front(), 20);
+      EXPECT_LT(seen.back(), std::min<Index>(n, 100));
+    }
 }
 
 }  // namespace

@@ -1,7 +1,13 @@
 // An FP8 cache on a device: every kernel reads codes as it would read the values they stand for, on matrix
 // units and without, by arithmetic (waves of 32) and by a table in shared memory (waves of 64).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
 #include "device/devices.h"
 #include "fp8_cache_case.h"
+#include "ops/device/kernel_clock.h"
 
 namespace longspan::ops::test {
 namespace {
@@ -72,6 +78,66 @@ TEST(DeviceFp8Cache, PathsPagesAndChunksChangeNoBit) {
       }
       const auto row = static_cast<std::ptrdiff_t>(alone.num_q_heads * alone.head_dim);
       EXPECT_TRUE(std::equal(in_chunks.begin(), in_chunks.end(), expected.begin() + row));
+    }
+}
+
+// Launches while `calls` runs whose name has one of the two parts: the launch's own, or its kernel's type.
+// -1 where the machine does not tell: another tool watches the card.
+Index num_launches(std::string_view launch, std::string_view kernel, const std::function<void()>& calls) {
+  std::unique_ptr<device::KernelClock> clock;
+  try {
+    clock = device::start_kernel_clock();
+  } catch (const Error& error) {
+    EXPECT_FALSE(on_emulator()) << error.what();
+  }
+  calls();
+  if (clock == nullptr) return -1;
+  clock->stop();
+  const device::KernelEvents taken = clock->take();
+  return std::ranges::count_if(taken.events, [&](const device::KernelEvent& event) {
+    if (event.kind != device::KernelEvent::Kind::kKernel) return false;
+    const std::string& name = taken.names.at(event.value);
+    return name.find(launch) != std::string::npos || name.find(kernel) != std::string::npos;
+  });
+}
+
+// There is room for tables of four pages of 64 tokens.
+TEST(DeviceFp8Cache, UnpackedOnceGivesTheBitsOfUnified) {
+  struct Case {
+    std::vector<Chunk> prefill;
+    bool unpacks;
+  };
+  const Case cases[] = {{{{2, 0, 64}}, true},
+                        {{{2, 0, 70}}, true},
+                        {{{3, 64, 190}}, true},
+                        {{{4, 60, 70}}, false},    // few rows
+                        {{{5, 128, 193}}, false},  // a table of five pages
+                        {{{2, 0, 70}, {3, 0, 70}}, false}};
+  for (int index = 0; index < (on_emulator() ? 2 : 1); ++index)
+    for (const auto& [dtype, head_dim] : {std::pair<DType, Index>{DType::kBF16, 64},
+                                          {DType::kF16, 128},
+                                          {DType::kBF16, 256},
+                                          {DType::kF32, 32},
+                                          {DType::kBF16, 40}}) {  // no whole words of codes
+      const Index page_bytes = 2 * 64 * 2 * head_dim * static_cast<Index>(dtype_size(dtype));
+      StagedBackend device(device::make_backend(
+          index, {.unpacked_kv_bytes = static_cast<size_t>(device::unpacked_kv_bytes(4, page_bytes))}));
+      for (const auto& [prefill, unpacks] : cases) {
+        Problem problem{.dtype = dtype,
+                        .num_q_heads = 4,
+                        .num_kv_heads = 2,
+                        .head_dim = head_dim,
+                        .page_tokens = 64,
+                        .decode = {{1, 70, 71}},
+                        .prefill = prefill};
+        const std::vector<float> unified = run_as(device, problem, CacheForm::kCodes);
+        problem.prefill_path = AttentionPath::kVendorPrefill;
+        const auto run = [&] { EXPECT_EQ(run_as(device, problem, CacheForm::kCodes), unified); };
+        SCOPED_TRACE(
+            fmt::format("{} {} dim {} up to {}", device.name(), dtype_name(dtype), head_dim, prefill[0].end));
+        const Index launches = num_launches("unpack_kv", "UnpackKvKernel", run);
+        if (launches >= 0) EXPECT_EQ(launches, unpacks && head_dim % 16 == 0 ? 1 : 0);
+      }
     }
 }
 

@@ -4,10 +4,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "device/devices.h"
 #include "gdn_case.h"
+#include "ops/device/gemm.h"
 #include "ops/device/gemm_choices.h"
+#include "ops/device/gemm_trial.h"
+#include "ops/device/weight.h"
 
 namespace longspan::ops::test {
 namespace {
@@ -54,6 +58,33 @@ class GemmLibrary : public ::testing::Test {
 
   fs::path folder_;
 };
+
+// A product that changes an element in blocks of some kind is found out.
+TEST(GemmTrial, ARowsBitsMustNotDependOnItsBlock) {
+  device::Device emulated(0);
+  const device::DeviceWeight weight(device::drawn_rows(emulated, DType::kBF16, kN, kK), kN, kK, kK);
+  const TensorView x(nullptr, DType::kBF16, {1, kK}), out(nullptr, DType::kBF16, {1, kN});
+  device::GemmTrial trial(emulated, {.x = x, .num_decode_rows = 0, .weight = &weight, .out = out}, 64);
+  const auto product_that_lies = [&](const std::function<bool(const Matmul&)>& lies) {
+    return [&emulated, lies](const Matmul& block) {
+      device::gemm(emulated, block);
+      const uint16_t other = 0x4321;
+      char* const last_row = static_cast<char*>(block.out.data) +
+                             (block.out.dim(0) - 1) * block.out.stride(0) * static_cast<Index>(sizeof other);
+      if (lies(block)) emulated.upload(last_row + 2 * (kN - 1), &other, sizeof other);
+      return true;
+    };
+  };
+  EXPECT_EQ(trial.fault_of(product_that_lies([](const Matmul&) { return false; }), {1, 10, 32}), "");
+  EXPECT_EQ(
+      trial.fault_of(product_that_lies([](const Matmul& block) { return block.x.dim(0) == 10; }), {1, 10}),
+      "gives row 9 other bits among 10 rows, 144 bytes apart");
+  EXPECT_EQ(trial.fault_of(product_that_lies([](const Matmul& block) { return block.out.stride(0) != kN; }),
+                           {1, 32}),
+            "gives row 0 other bits among 1 rows, 160 bytes apart");
+  EXPECT_EQ(trial.fault_of(product_that_lies([](const Matmul& block) { return block.x.dim(0) == 64; })),
+            "gives row 63 other bits than row 7, which is the same");
+}
 
 TestTensor rows(DType dtype, Index num_rows, Index n, unsigned seed) {
   std::mt19937 rng(seed);
