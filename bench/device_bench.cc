@@ -4,6 +4,7 @@
 // are larger than the second-level cache, or rotated until they are.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "measure/kernel_times.h"
 #include "ops/device/backend.h"
+#include "ops/draw.h"
 
 namespace longspan::bench {
 namespace {
@@ -330,12 +332,41 @@ void rows(Bench& bench) {
   bench.forget();
 }
 
+// Tokens drawn from rows of logits that spread like a model's: the standard deviation is 3 temperatures.
+void draws(Bench& bench) {
+  constexpr Index kVocab = 248320;
+  constexpr float kTemperature = 0.02f / 3;  // random() gives a deviation of 0.02
+  const ops::DrawRow all{.scale =
+                             static_cast<float>(std::exp2(ops::kDistanceBits) * ops::kLog2E) / kTemperature};
+  ops::DrawRow top_k = all, both = all;
+  top_k.top_k = both.top_k = 20;
+  both.top_p = uint64_t{0xf3333333} << 32;  // 0.95
+  const std::pair<const char*, ops::DrawRow> kinds[] = {
+      {"all", all}, {"top_k 20", top_k}, {"top_k 20, top_p 0.95", both}};
+  for (const Index n : {1, 8}) {
+    const TensorView x = bench.random(DType::kBF16, {n, kVocab});
+    const TensorView out = bench.tensor(DType::kI32, {n});
+    for (const auto& [name, kind] : kinds) {
+      const std::vector<ops::DrawRow> rows(static_cast<size_t>(n), kind);
+      const TensorView there = bench.tensor(DType::kU8, {n, static_cast<Index>(sizeof(ops::DrawRow))});
+      bench.backend().upload(there.data, rows.data(), there.size_bytes());
+      bench.row(fmt::format("draw {} of {} {}", n, kVocab, name), static_cast<double>(x.size_bytes()), 0,
+                [&](int) { bench.backend().draw({.x = x, .rows = there, .out = out}); });
+    }
+    bench.row(fmt::format("best column {} of {}", n, kVocab), static_cast<double>(x.size_bytes()), 0,
+              [&](int) { bench.backend().best_column({.x = x, .out = out}); });
+  }
+  bench.forget();
+}
+
 int main_of(int argc, char** argv) {
-  const std::unique_ptr<Backend> backend = ops::device::make_backend(argc > 1 ? std::atoi(argv[1]) : 0);
+  const std::unique_ptr<Backend> backend = ops::device::make_backend(
+      argc > 1 ? std::atoi(argv[1]) : 0, {.unpacked_kv_bytes = size_t{600} << 20});
   fmt::print("{}\n", backend->name());
   Bench bench(*backend, argc > 2 ? argv[2] : "");
   copies(bench);
   rows(bench);
+  draws(bench);
   products(bench);
   for (const ops::CodeKind kind : {ops::CodeKind::kInt4, ops::CodeKind::kE4M3}) quantised(bench, kind);
   attention(bench, DType::kBF16);

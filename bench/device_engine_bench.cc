@@ -1,9 +1,11 @@
 // The whole engine on a card, a model's shape with random weights, one request at a time:
 //   longspan_device_engine_bench CONFIG_DIR [prompt tokens, comma separated] [decoded tokens] [device index]
-//   [words, in any order: unified, fp8]
+//   [words, in any order: unified, fp8, page16, general, drawn, seqs=N]
 // Time to the first token and between tokens; first a request of the same shape to warm up. Decode is set
 // beside the bytes that a token must read: weights, K, V and states. unified: no vendor_prefill, same pages.
-// fp8: K and V are kept as e4m3.
+// fp8: K and V are kept as e4m3. page16: pages of whole 16 tokens (784 for the 27B, which vendor_prefill does
+// not take). general: no inputs of a step are prepared on the device. drawn: tokens are drawn (temperature
+// 0.7, top_k 20, top_p 0.95). seqs=N: as well the tokens a second of N requests that decode side by side.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,30 +45,41 @@ int main_of(int argc, char** argv) {
   const auto has_word = [&](std::string_view word) {
     return std::find(argv + std::min(argc, 5), argv + argc, word) != argv + argc;
   };
+  int32_t num_seqs = 1;
+  for (int i = 5; i < argc; ++i)
+    if (std::string_view(argv[i]).starts_with("seqs=")) num_seqs = std::max(1, std::atoi(argv[i] + 5));
+  const engine::SamplingParams sampling =
+      has_word("drawn") ? engine::SamplingParams{.temperature = 0.7, .top_k = 20, .top_p = 0.95}
+                        : engine::SamplingParams{};
   engine::Engine engine({.model = argv[1],
                          .random_seed = 1,
                          .device = engine::DeviceKind::kDevice,
                          .device_index = argc > 4 ? std::atoi(argv[4]) : 0,
-                         .max_model_len = longest + num_new + 64,
-                         .max_num_seqs = 1,
+                         // Of several, each keeps one page in hand.
+                         .max_model_len = longest + num_new + 64 + (num_seqs > 1 ? 1024 : 0),
+                         .max_num_seqs = num_seqs,
                          .kv_dtype = has_word("fp8") ? std::optional(DType::kF8E4M3) : std::nullopt,
                          .swap_bytes = 0,
-                         .pages = {.alignment = 64},
-                         .dispatch = {.enable_vendor_prefill = !has_word("unified")}});
+                         .pages = {.alignment = has_word("page16") ? 16 : 64},
+                         .dispatch = {.enable_vendor_prefill = !has_word("unified"),
+                                      .steady_decode_inputs = !has_word("general")}});
   const engine::EngineInfo& info = engine.info();
   fmt::print("{}\n{} weights {} in {}, K and V {}, page {} tokens\n", info.device, dtype_name(info.dtype),
              format_bytes(info.weight_bytes), format_seconds(info.load_seconds),
              dtype_name(info.page_plan.kv_dtype), info.page_plan.page_tokens);
   for (const int64_t num_prompt : prompts) {
-    time_request(engine, num_prompt, 4);
+    time_request(engine, num_prompt, 4, sampling);
     const int64_t replayed = engine.status().replays.num_replayed;
-    const TimedRequest timed = time_request(engine, num_prompt, num_new);
+    const TimedRequest timed = time_request(engine, num_prompt, num_new, sampling);
     const double bytes = token_bytes(info, num_prompt);
     fmt::print(
         "prompt {:>7}: first token {:>8.1f} ms ({:.0f} tokens/s), then {:.3f} ms a token, {:.2f} GB each: "
         "{:.0f} GB/s; {} steps replayed\n",
         num_prompt, timed.ttft * 1e3, static_cast<double>(num_prompt) / timed.ttft, timed.decode_token * 1e3,
         bytes * 1e-9, bytes * 1e-9 / timed.decode_token, engine.status().replays.num_replayed - replayed);
+    if (num_seqs > 1)
+      fmt::print("prompt {:>7}: {} side by side, {:.1f} tokens/s\n", num_prompt, num_seqs,
+                 decode_rate(engine, num_seqs, num_prompt, num_new));
     std::fflush(stdout);
   }
   return 0;
@@ -79,7 +92,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
                  "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device] "
-                 "[unified] [fp8]\n");
+                 "[unified] [fp8] [page16] [general] [drawn] [seqs=N]\n");
     return 2;
   }
   try {
