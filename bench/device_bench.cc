@@ -360,8 +360,8 @@ void draws(Bench& bench) {
 }
 
 int main_of(int argc, char** argv) {
-  const std::unique_ptr<Backend> backend = ops::device::make_backend(
-      argc > 1 ? std::atoi(argv[1]) : 0, {.unpacked_kv_bytes = size_t{600} << 20});
+  const std::unique_ptr<Backend> backend =
+      ops::device::make_backend(argc > 1 ? std::atoi(argv[1]) : 0, {.unpacked_kv_bytes = size_t{600} << 20});
   fmt::print("{}\n", backend->name());
   Bench bench(*backend, argc > 2 ? argv[2] : "");
   copies(bench);
