@@ -39,7 +39,8 @@ std::optional<AnswerShape> parse_response_format(const JsonFields& fields) {
   const Json* format = fields.object("response_format");
   if (!format) return std::nullopt;
   const JsonFields inner(*format, "response_format.");
-  const std::string type = inner.text("type").value_or("text");
+  const std::string type = inner.text("type").value_or("");
+  if (type.empty()) fail_field("response_format.type", "is missing: need text, json_object or json_schema");
   if (type == "text") return std::nullopt;
   const Json* holder = format;
   if (type == "json_schema") {
@@ -82,7 +83,10 @@ std::optional<AnswerShape> parse_answer_shape(const JsonFields& fields) {
     shapes.push_back({.kind = AnswerShape::Kind::kRegex, .value = *regex, .field = "regex"});
   if (const Json* outputs = fields.object("structured_outputs")) {
     const JsonFields inner(*outputs, "structured_outputs.");
-    for (AnswerShape& shape : parse_named_shapes(inner, "")) shapes.push_back(std::move(shape));
+    std::vector<AnswerShape> named = parse_named_shapes(inner, "");
+    if (named.empty())
+      fail_field("structured_outputs", "got {}, need json, json_object, regex or choice", describe(*outputs));
+    for (AnswerShape& shape : named) shapes.push_back(std::move(shape));
   }
   if (shapes.size() > 1) fail_field(shapes[1].field, "beside {}: need one of them", shapes[0].field);
   if (shapes.empty()) return std::nullopt;

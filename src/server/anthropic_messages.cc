@@ -256,7 +256,14 @@ Json to_chat_body(const Json& body) {
   const Json* thinking = fields.object("thinking");
   const std::string mode =
       thinking ? JsonFields(*thinking, "thinking.").text("type").value_or("") : "disabled";
-  chat["enable_thinking"] = mode == "enabled" || mode == "adaptive";
+  if (mode != "enabled" && mode != "adaptive" && mode != "disabled")
+    fail_field("thinking.type", "got '{}', need enabled, adaptive or disabled", mode);
+  chat["enable_thinking"] = mode != "disabled";
+  if (const Json* config = fields.object("output_config"))
+    if (const Json* format = JsonFields(*config, "output_config.").object("format")) {
+      chat["response_format"] = *format;  // here the schema lies beside its type
+      chat["response_format"]["json_schema"] = *format;
+    }
   if (const Json* kwargs = fields.find("chat_template_kwargs")) chat["chat_template_kwargs"] = *kwargs;
   return chat;
 }

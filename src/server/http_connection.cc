@@ -30,7 +30,11 @@ HttpRequest to_request(Parser& parser, const HttpPeer& peer) {
   auto& message = parser.get();
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string target(message.target());
+  std::string target(message.target());
+  if (const size_t host = target.find("://"); host != std::string::npos && target[0] != '/') {
+    const size_t path = target.find('/', host + 3);  // as a client says it to a proxy
+    target = path == std::string::npos ? "/" : target.substr(path);
+  }
   const size_t query = target.find('?');
   request.path = target.substr(0, query);
   if (query != std::string::npos) request.query = target.substr(query + 1);
@@ -112,6 +116,9 @@ class Connection final {
     http::read_header(stream_, buffer_, parser, error);
     if (error == boost::asio::error::timed_out && buffer_.size() == 0 && !parser.got_some()) return false;
     stream_.set_read_timeout(site_.limits.read_timeout);
+    // A body whose end nobody knows would be read as the next request.
+    if (!error && parser.get().count(http::field::transfer_encoding) > 0 && !parser.chunked())
+      return refuse(400, "Transfer-Encoding: need chunked as the last one");
     const bool has_body = !error && !parser.is_done();
     std::optional<Share> body;
     if (has_body)
@@ -139,10 +146,9 @@ class Connection final {
       return site_.handler(request);
     }();
     body.reset();
-    if (is_head) {
-      response.stream = nullptr;
-      response.body.clear();
-    }
+    if (is_head)
+      return stream_.write_all(head_of(response, keep_alive, chunked), site_.limits.write_timeout) &&
+             keep_alive;
     return respond(response, keep_alive && (chunked || !response.stream), chunked);
   }
 

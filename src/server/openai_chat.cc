@@ -14,6 +14,7 @@ void refuse_legacy(const JsonFields& fields) {
   fields.refuse("function_call", "use tool_choice");
   if (fields.boolean("echo").value_or(false)) fields.refuse("echo", "chat answers do not repeat the prompt");
   fields.refuse("web_search_options", "there is no web search");
+  fields.refuse("chat_template", "the template is the model's own");
   if (const Json* modalities = fields.array("modalities"))
     for (const Json& one : *modalities)
       if (one != "text") fail_field("modalities", "got {}, this model writes text only", describe(one));
@@ -22,6 +23,10 @@ void refuse_legacy(const JsonFields& fields) {
 // Variables of the template: chat_template_kwargs, and what other servers' clients send for thinking.
 void add_template_variables(const JsonFields& fields, Json& prompt) {
   if (const Json* effort = fields.find("reasoning_effort")) {
+    static const std::set<Json> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    if (!kEfforts.contains(*effort))
+      fail_field("reasoning_effort", "got {}, need none, minimal, low, medium, high, xhigh or max",
+                 describe(*effort));
     const bool off = *effort == "none" || *effort == "minimal";
     prompt["reasoning_effort"] = *effort;
     prompt["enable_thinking"] = !off;

@@ -34,6 +34,9 @@ void check_content_type(const HttpRequest& request) {
   if (request.method != "POST" || request.body.empty()) return;
   std::string type(request.header("content-type").value_or(""));
   type = type.substr(0, type.find(';'));
+  type.erase(type.find_last_not_of(" \t") + 1);
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   if (type.empty() || type.find("json") != std::string::npos || type == "application/x-www-form-urlencoded" ||
       type == "text/plain")
     return;

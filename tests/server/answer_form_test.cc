@@ -331,6 +331,10 @@ TEST(AnswerForm, what_cannot_be_is_refused_with_the_name_of_its_field) {
       refusal({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "x"}}}}}})["param"],
       "response_format.json_schema.schema");
   EXPECT_EQ(refusal({{"response_format", {{"type", "regex"}}}})["param"], "response_format");
+  EXPECT_EQ(refusal({{"response_format", {{"schema", {{"type", "object"}}}}}})["param"],
+            "response_format.type");
+  EXPECT_EQ(refusal({{"structured_outputs", {{"schema", {{"type", "object"}}}}}})["param"],
+            "structured_outputs");
   EXPECT_EQ(refusal(schema_format({{"enum", Json::array()}}))["param"], "response_format");
   EXPECT_EQ(refusal({{"tool_choice", "required"}})["param"], "tool_choice");
   EXPECT_EQ(refusal({{"tools", kTools}, {"tool_choice", "always"}})["param"], "tool_choice");

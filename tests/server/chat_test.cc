@@ -361,6 +361,9 @@ TEST(Chat, fields_without_a_meaning_here_are_refused_by_name) {
   EXPECT_EQ(param({{"guided_grammar", "root ::= 'a'"}}), "guided_grammar");
   EXPECT_EQ(param({{"grammar", "root ::= 'a'"}}), "grammar");
   EXPECT_EQ(param({{"allowed_token_ids", {1}}}), "allowed_token_ids");
+  EXPECT_EQ(param({{"chat_template", "{{ messages }}"}}), "chat_template");
+  EXPECT_EQ(param({{"reasoning_effort", "lots"}}), "reasoning_effort");
+  EXPECT_EQ(param({{"reasoning_effort", 0.5}}), "reasoning_effort");
   EXPECT_EQ(param({{"temperature", -1}}), "temperature");
   EXPECT_EQ(param({{"top_logprobs", 3}}), "top_logprobs");
   EXPECT_EQ(post(kChat, with(user_says("Hi"), {{"never_heard_of", {1, 2}}, {"max_tokens", 2}})).status, 200);

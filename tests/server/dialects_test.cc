@@ -110,7 +110,25 @@ TEST(Anthropic, a_call_is_a_block_with_all_of_its_input) {
     }
 }
 
+TEST(Anthropic, an_answer_has_the_form_of_its_output_config) {
+  const Json format = Json::parse(
+      R"({"type":"json_schema","schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}})");
+  Json body = {{"messages", {{{"role", "user"}, {"content", "Hello!"}}}},
+               {"max_tokens", 60},
+               {"output_config", {{"effort", "low"}, {"format", format}}}};
+  const Json reply = post("/v1/messages", body).json();
+  EXPECT_EQ(reply["stop_reason"], "end_turn");
+  EXPECT_TRUE(Json::parse(reply["content"][0]["text"].get<std::string>())["n"].is_number_integer()) << reply;
+  body["output_config"]["format"].erase("type");
+  EXPECT_EQ(post("/v1/messages", body).status, 400);
+}
+
 TEST(Anthropic, errors_have_its_form) {
+  EXPECT_EQ(post("/v1/messages", {{"messages", {{{"role", "user"}, {"content", "q"}}}},
+                                  {"max_tokens", 2},
+                                  {"thinking", {{"type", "sometimes"}}}})
+                .status,
+            400);
   const Reply reply = post("/v1/messages", {{"messages", {{{"role", "user"}, {"content", "q"}}}}});
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(reply.json(), Json::parse(R"({"type":"error","error":{"type":"invalid_request_error",

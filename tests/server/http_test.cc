@@ -62,6 +62,23 @@ TEST(Http, errors_are_json_and_carry_the_request_id) {
   EXPECT_EQ(client.request("POST", kChat, "{}", "Content-Type: multipart/form-data\r\n").status, 415);
   EXPECT_EQ(client.request("POST", kChat, "{}", "Content-Encoding: gzip\r\n").status, 415);
   EXPECT_EQ(client.request("POST", kChat, "{").status, 400);
+  // Media types have no case: this is the body's fault, not the header's.
+  EXPECT_EQ(client.request("POST", kChat, "{", "Content-Type: Application/JSON ; charset=utf-8\r\n").status,
+            400);
+}
+
+TEST(Http, a_target_may_name_the_host) {
+  Client client(port());
+  EXPECT_EQ(client.request("GET", "http://test:80/v1/models/tiny?x=1").json()["id"], "tiny");
+  EXPECT_EQ(client.request("GET", "/nowhere/http://test/health").status, 404);
+}
+
+TEST(Http, HEAD_says_how_long_the_answer_of_GET_is) {
+  Client client(port());
+  const std::string health = client.request("GET", "/health").body;
+  client.send("HEAD /health HTTP/1.1\r\nHost: test\r\n\r\n");
+  EXPECT_EQ(client.read_head().headers["content-length"], std::to_string(health.size()));
+  EXPECT_EQ(client.request("GET", "/health").body, health);  // no body came before
 }
 
 TEST(Http, malformed_requests_are_400_and_harm_nobody) {
@@ -72,7 +89,8 @@ TEST(Http, malformed_requests_are_400_and_harm_nobody) {
            "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: "
            "chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
            "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n",  // T47
-           "\x16\x03\x01\x02",                                                                    // TLS
+           "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n{}",  // an end that nobody knows
+           "\x16\x03\x01\x02",                                              // TLS
            "GARBAGE\r\n\r\n",
        }) {
     Client client(port());
