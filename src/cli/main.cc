@@ -30,6 +30,10 @@ int run(int argc, char** argv) {
   longspan::cli::add_verify(app, exit_code);
   longspan::cli::add_bench(app, exit_code);
   longspan::cli::add_profile(app, exit_code);
+  const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
+    longspan::fail(longspan::ErrorKind::kInvalid, "unknown command '{}': longspan --help lists them",
+                   argv[1]);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

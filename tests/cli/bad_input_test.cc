@@ -252,7 +252,7 @@ TEST_F(BadInput, ADirectoryIsNoText) {
 
 TEST_F(BadInput, Flags) {
   EXPECT_EQ(longspan("").exit_code, 2);
-  EXPECT_EQ(longspan("fly").exit_code, 2);
+  expect_refused("fly", {"unknown command", "fly"});
   EXPECT_EQ(longspan("run --model").exit_code, 2);
   EXPECT_EQ(longspan("run --prompt x").exit_code, 2);
   EXPECT_EQ(longspan("--help").exit_code, 0);
