@@ -18,10 +18,10 @@ if(LONGSPAN_FUZZ)
 endif()
 set(longspan_fuzzed_rooms io text server measure)  # coverage for the fuzzers; its counters are slow where threads share them
 
-# longspan_unity(TARGET): with LONGSPAN_UNITY, a dozen files at a time in one translation unit. What must stay alone
-# has SKIP_UNITY_BUILD_INCLUSION beside its name.
+# longspan_unity(TARGET): with LONGSPAN_UNITY, all files in one translation unit. What must stay alone has
+# SKIP_UNITY_BUILD_INCLUSION beside its name.
 function(longspan_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LONGSPAN_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LONGSPAN_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endfunction()
 
 # longspan_light(TARGET): what nobody waits for but the compiler's user: tools and most tests. After the preset's -O flag, so it wins.

@@ -48,7 +48,7 @@ void add_item(const Json& item, const std::string& where, Json& messages) {
   }
 }
 
-Json chat_tools(const Json& tools) {
+Json function_tools(const Json& tools) {
   Json out = Json::array();
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
@@ -277,7 +277,7 @@ Json to_chat_body_from_responses(const Json& body) {
                            "chat_template_kwargs", "sse_ping_interval"})
     if (const Json* value = fields.find(same)) chat[same] = *value;
   if (const Json* limit = fields.find("max_output_tokens")) chat["max_tokens"] = *limit;
-  if (const Json* tools = fields.array("tools")) chat["tools"] = chat_tools(*tools);
+  if (const Json* tools = fields.array("tools")) chat["tools"] = function_tools(*tools);
   if (const Json* text = fields.object("text"))
     if (const Json* format = JsonFields(*text, "text.").object("format")) {
       chat["response_format"] = *format;  // here the schema lies beside its type

@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::string_view kOpen = "<think>";
 constexpr std::string_view kClose = "</think>";
-constexpr std::string_view kCallOpen = "<tool_call>";
-constexpr std::string_view kCallClose = "</tool_call>";
-// White space that may stand between two tags; more of it is text, so that what is held back stays small.
-constexpr size_t kMaxGap = 256;
 
 size_t skip_gap(std::string_view text) { return std::min(text.find_first_not_of(kWhiteSpace), text.size()); }
 

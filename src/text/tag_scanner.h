@@ -1,6 +1,7 @@
 // Looking for tags in text that is still arriving.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
@@ -11,6 +12,10 @@ namespace longspan::text {
 enum class Match : uint8_t { kNo, kYes, kMore };
 
 inline constexpr std::string_view kWhiteSpace = " \t\r\n";
+inline constexpr std::string_view kCallOpen = "<tool_call>";
+inline constexpr std::string_view kCallClose = "</tool_call>";
+// White space that may stand between two tags; more of it is text, so that what is held back stays small.
+inline constexpr size_t kMaxGap = 256;
 
 // Without the white space at both ends. Bytes only: what a model writes need not be valid UTF-8.
 std::string_view trim(std::string_view text);

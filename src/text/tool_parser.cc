@@ -9,14 +9,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kCallOpen = "<tool_call>";
-constexpr std::string_view kCallClose = "</tool_call>";
 constexpr std::string_view kFunctionOpen = "<function=";
 constexpr std::string_view kFunctionOpenSpaced = "<function ";
 constexpr std::string_view kFunctionClose = "</function>";
 constexpr std::string_view kParameterOpen = "<parameter=";
 constexpr std::string_view kParameterClose = "</parameter>";
-constexpr size_t kMaxGap = 256;        // white space between two tags
 constexpr size_t kMaxNameBytes = 256;  // of a function or parameter
 
 size_t gap_of(std::string_view text) { return std::min(text.find_first_not_of(kWhiteSpace), text.size()); }

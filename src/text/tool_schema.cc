@@ -102,10 +102,10 @@ std::optional<Json> parse_number(std::string_view text) {
 
 // None for what is not JSON or too deep: writing a value recurses over it.
 std::optional<Json> parse_json_value(std::string_view text) {
-  constexpr int kMaxDepth = 128;
+  constexpr int kMaxNested = 128;
   bool too_deep = false;
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
-    return !(too_deep |= depth > kMaxDepth);
+    return !(too_deep |= depth > kMaxNested);
   };
   Json parsed = Json::parse(text, check_depth, /*allow_exceptions=*/false);
   if (too_deep || parsed.is_discarded()) return std::nullopt;

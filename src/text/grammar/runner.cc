@@ -4,7 +4,11 @@
 
 namespace longspan::text {
 
+namespace {
+
 using Kind = Grammar::Kind;
+
+}  // namespace
 
 void ThreadFilter::clear() {
   if (++round_ == 0) *this = {};

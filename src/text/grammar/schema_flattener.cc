@@ -11,7 +11,7 @@ namespace {
 
 using Json = SchemaJson;
 
-constexpr int kMaxDepth = 32;                   // of references and allOf in each other
+constexpr int kMaxChain = 32;                   // of references and allOf in each other
 constexpr size_t kMaxCopied = size_t{1} << 20;  // JSON values copied while joining
 
 const std::set<std::string> kAssertions = {"$ref",
@@ -173,9 +173,9 @@ void SchemaFlattener::spend(const Json& copied) {
 }
 
 Json SchemaFlattener::flatten(const Json& schema, std::string_view place) {
-  if (depth_ >= kMaxDepth)
+  if (depth_ >= kMaxChain)
     fail(ErrorKind::kInvalid, "$ref or allOf at {}: leads back to itself, or deeper than {}", place,
-         kMaxDepth);
+         kMaxChain);
   const Nesting nesting(depth_);
   spend(schema);
   Json flat = Json::object();

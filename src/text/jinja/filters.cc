@@ -171,11 +171,6 @@ Value truncated(double number) {
   return static_cast<int64_t>(number);
 }
 
-void require_defined(const Value& self) {
-  if (const Undefined* missing = self.get_if<Undefined>())
-    fail(ErrorKind::kInvalid, "'{}' is undefined", missing->name.view());
-}
-
 Value as_int(Interpreter&, const Value& self, const Args& args) {
   require_defined(self);
   const Value fallback = args.has(0) ? args[0] : Value(0);

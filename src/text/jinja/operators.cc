@@ -12,11 +12,6 @@ namespace {
 
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 
-void require_defined(const Value& value) {
-  if (const Undefined* missing = value.get_if<Undefined>())
-    fail(ErrorKind::kInvalid, "'{}' is undefined", missing->name.view());
-}
-
 std::optional<int64_t> as_integer(const Value& value) {
   if (const int64_t* number = value.as_int()) return *number;
   if (const bool* flag = value.get_if<bool>()) return *flag ? 1 : 0;
@@ -189,6 +184,11 @@ Value slice_text(const Text& text, const Range& range) {
 }
 
 }  // namespace
+
+void require_defined(const Value& value) {
+  if (const Undefined* missing = value.get_if<Undefined>())
+    fail(ErrorKind::kInvalid, "'{}' is undefined", missing->name.view());
+}
 
 int64_t to_int(const Value& value, std::string_view what) {
   const auto integer = as_integer(value);

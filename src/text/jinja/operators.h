@@ -8,6 +8,9 @@
 
 namespace longspan::text::jinja {
 
+// Throws kInvalid, with the name, for what is undefined.
+void require_defined(const Value& value);
+
 // Everything but `and` and `or`, which do not evaluate both sides.
 Value apply(BinaryOp op, const Value& a, const Value& b, Budget& budget);
 Value apply(UnaryOp op, const Value& a);
