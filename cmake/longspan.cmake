@@ -8,7 +8,7 @@ target_compile_options(longspan_options INTERFACE
 if(LONGSPAN_SANITIZE)
   target_compile_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE} -fno-omit-frame-pointer
                                                     -fno-sanitize-recover=all -g1)
-  if(LONGSPAN_SANITIZE MATCHES "undefined")  # libraries' headers make half of the checks and a fifth of the compiler's work
+  if(LONGSPAN_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # libraries' headers make half of the checks and a fifth of the compiler's work
     target_compile_options(longspan_options INTERFACE -fsanitize-ignorelist=${CMAKE_SOURCE_DIR}/cmake/not_undefined.txt)
   endif()
   target_link_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE})
