@@ -96,7 +96,7 @@ class Client {
                 const std::string& headers = "") {
     send(method + " " + path + " HTTP/1.1\r\nHost: test\r\nContent-Length: " + std::to_string(body.size()) +
          "\r\n" + headers + "\r\n" + body);
-    return read_reply();
+    return method == "HEAD" ? read_head() : read_reply();
   }
   Reply post(const std::string& path, const Json& body) {
     return request("POST", path, body.dump(), "Content-Type: application/json\r\n");
