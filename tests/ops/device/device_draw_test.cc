@@ -65,26 +65,25 @@ constexpr Index kLong = 9000;  // a row whose values are counted
 // Values that 16 bits tell apart and distances do not, and both zeros: what is counted apart is one tie.
 TEST(DeviceDraw, OfLongRowsIsTheHosts) {
   for (StagedBackend* device : devices())
-    for (const DType dtype : {DType::kBF16, DType::kF16})
-      for (const Index n : {kLong, Index{20008}}) {
-        TestTensor x = random_logits(dtype, 8, n, false);
-        dispatch_dtype(dtype, [&]<class T>() {
-          constexpr float kTiny[] = {0.0f, -0.0f, 1e-7f, -1e-7f, 3e-7f, 1e-30f, -2e-38f, 6e-8f};
-          for (Index j = 0; j < n; ++j)
-            for (Index i = 0; i < 2; ++i)
-              if (j % 100 != 7) x.view().as<T>()[i * x.view().stride(0) + j] = T(kTiny[draw_rng() % 8]);
-        });
-        for (int step = 0; step < 6; ++step) {
-          std::vector<DrawRow> got(8), want;
-          std::generate(got.begin(), got.end(), random_row);
-          if (step == 0) got[2] = {.scale = std::numeric_limits<float>::max(), .top_k = 1};
-          if (step == 1) got[3].top_k = static_cast<uint32_t>(n) + 1;
-          want = got;
-          EXPECT_EQ(draws(*device, x.view(), got), draws(reference(), x.view(), want))
-              << device->name() << " " << dtype_name(dtype) << " " << n;
-          EXPECT_EQ(got, want);
-        }
+    for (const auto& [dtype, n] : {std::pair<DType, Index>{DType::kBF16, 20008}, {DType::kF16, kLong}}) {
+      TestTensor x = random_logits(dtype, 8, n, false);
+      dispatch_dtype(dtype, [&]<class T>() {
+        constexpr float kTiny[] = {0.0f, -0.0f, 1e-7f, -1e-7f, 3e-7f, 1e-30f, -2e-38f, 6e-8f};
+        for (Index j = 0; j < n; ++j)
+          for (Index i = 0; i < 2; ++i)
+            if (j % 100 != 7) x.view().as<T>()[i * x.view().stride(0) + j] = T(kTiny[draw_rng() % 8]);
+      });
+      for (int step = 0; step < 3; ++step) {
+        std::vector<DrawRow> got(8), want;
+        std::generate(got.begin(), got.end(), random_row);
+        if (step == 0) got[2] = {.scale = std::numeric_limits<float>::max(), .top_k = 1};
+        if (step == 1) got[3].top_k = static_cast<uint32_t>(n) + 1;
+        want = got;
+        EXPECT_EQ(draws(*device, x.view(), got), draws(reference(), x.view(), want))
+            << device->name() << " " << dtype_name(dtype) << " " << n;
+        EXPECT_EQ(got, want);
       }
+    }
 }
 
 TEST(DeviceDraw, DoesNotDependOnTheBatch) {
