@@ -9,6 +9,7 @@
 
 #include "cli/bench.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "core/units.h"
 #include "measure/context_bench.h"
 #include "measure/kernel_bench.h"
@@ -79,7 +80,7 @@ measure::Peaks measure_peaks_of(const PeakFlags& flags, ops::Backend* device, in
 }
 
 int bench_peak(const PeakFlags& flags) {
-  const int threads = flags.threads > 0 ? flags.threads : measure::usable_threads();
+  const int threads = flags.threads > 0 ? flags.threads : usable_cpus();
   const std::unique_ptr<ops::Backend> device = flags.device.backend();
   const measure::PeakKey key =
       device ? measure::PeakKey{.machine = device->name()} : measure::this_machine(threads);
@@ -136,7 +137,7 @@ int bench_kernel(KernelFlags flags) {
   if (!flags.model.empty())
     flags.options.shapes = measure::shapes_of(io::load_model_config(flags.model), flags.model);
   for (const std::string& text : flags.products) flags.options.products.push_back(product_of(text));
-  const int threads = flags.threads > 0 ? flags.threads : measure::usable_threads();
+  const int threads = flags.threads > 0 ? flags.threads : usable_cpus();
   std::unique_ptr<ops::Backend> backend = flags.device.backend();
   const bool on_device = backend != nullptr;
   if (!on_device) backend = ops::cpu::make_backend({.num_threads = threads});

@@ -1,6 +1,6 @@
 #include "measure/peak_cache.h"
 
-#include <sched.h>
+#include <time.h>
 
 #include <cstring>
 #include <fstream>
@@ -35,12 +35,6 @@ fs::path peak_file(const PeakKey& of, const std::string& version) {
 }
 
 }  // namespace
-
-int usable_threads() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return 1;
-}
 
 PeakKey this_machine(int threads) { return {read_machine("/").cpu_model, threads}; }
 

@@ -67,6 +67,4 @@ std::filesystem::path store_peaks(const Peaks& peaks);  // its file; throws kEnv
 nlohmann::ordered_json to_json(const Peaks& peaks);
 std::optional<Peaks> peaks_from_json(const nlohmann::ordered_json& json);  // none for what is none
 
-int usable_threads();  // that this process may run on: what 0 threads means everywhere
-
 }  // namespace longspan::measure

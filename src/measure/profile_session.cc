@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/log.h"
+#include "core/thread_pool.h"
 #include "measure/environment.h"
 #include "measure/peak_cache.h"
 #include "measure/profile_file.h"
@@ -153,7 +154,7 @@ ProfileSession::Clock ProfileSession::start_clock() const {
 Json ProfileSession::session_json(const std::string& name, const Clock& clock) const {
   const engine::EngineInfo& info = engine_.info();
   const Environment environment = read_environment(AskDevices::kNo);
-  const int threads = options_.threads > 0 ? options_.threads : usable_threads();
+  const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
   const std::optional<Peaks> peaks =
       cached_peaks(engine_.on_device() ? PeakKey{.machine = info.device} : this_machine(threads));
   return {{"kind", "profile session"},

@@ -65,8 +65,7 @@ class BlockTotals {
   }
 
   DEVICE_FN uint64_t sum(uint64_t value) const {
-#pragma unroll
-    for (int mask = kWave / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask, kWave);
+    value = Wave<kWave>::sum(value);
     block_sync();
     if (Wave<kWave>::lane() == 0) parts_.put(Wave<kWave>::index(), value);
     block_sync();

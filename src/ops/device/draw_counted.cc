@@ -81,13 +81,7 @@ struct Running {
 
   // scratch: [kWaves], free to use again after the next block_sync()
   DEVICE_FN Running(uint64_t value, Shared<uint64_t> scratch) {
-    uint64_t upto = value;
-#pragma unroll
-    for (int step = 1; step < kWave; step *= 2) {
-      const int from = Wave<kWave>::lane() - step;
-      const uint64_t other = shuffle(upto, from < 0 ? 0 : from, kWave);
-      upto += from < 0 ? 0 : other;
-    }
+    const uint64_t upto = Wave<kWave>::running_sum(value);
     block_sync();  // what lay there has been read
     if (Wave<kWave>::lane() == kWave - 1) scratch.put(Wave<kWave>::index(), upto);
     block_sync();
@@ -201,8 +195,8 @@ struct DrawPickKernel {
         number += row.number(first + b, bins.v[b]);
         weight += row.weight(first + b, bins.v[b]);
       }
-      number = wave_sum(number);
-      weight = wave_sum(weight);
+      number = Wave<kWave>::sum(number);
+      weight = Wave<kWave>::sum(weight);
       if (Wave<kWave>::lane() == 0) row.numbers.put(group, number), row.weights.put(group, weight);
     }
     block_sync();
@@ -213,12 +207,6 @@ struct DrawPickKernel {
     if (present) row.numbers.put(group, number.before), row.weights.put(group, weight.before);
     if (group == 0) row.numbers.put(kGroups, number.total), row.weights.put(kGroups, weight.total);
     block_sync();
-  }
-
-  static DEVICE_FN uint64_t wave_sum(uint64_t value) {
-#pragma unroll
-    for (int mask = kWave / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask, kWave);
-    return value;
   }
 
   // The first `count` candidates; all, where there are no more.
@@ -259,14 +247,7 @@ struct DrawPickKernel {
       uint64_t mine = 0;
 #pragma unroll
       for (int b = 0; b < kLaneBins; ++b) mine += amount(first + b, bins.v[b]);
-      uint64_t upto = mine;
-#pragma unroll
-      for (int step = 1; step < kWave; step *= 2) {
-        const int from = Wave<kWave>::lane() - step;
-        const uint64_t other = shuffle(upto, from < 0 ? 0 : from, kWave);
-        upto += from < 0 ? 0 : other;
-      }
-      uint64_t reached = before.get(group) + upto - mine;
+      uint64_t reached = before.get(group) + Wave<kWave>::running_sum(mine) - mine;
 #pragma unroll
       for (int b = 0; b < kLaneBins; ++b) {
         const uint64_t next = reached + amount(first + b, bins.v[b]);
@@ -301,7 +282,7 @@ struct DrawPickKernel {
         for (int b = 0; b < kLaneBins; ++b)
           if (first + b < low) sum += amount(first + b, bins.v[b]);
       }
-      sum = wave_sum(sum);
+      sum = Wave<kWave>::sum(sum);
       if (Wave<kWave>::lane() == 0) row.answer.put(0, before.get(group) + sum);
     }
     block_sync();

@@ -133,8 +133,8 @@ struct GemmLibrary::Impl {
       const double own = trial.own_seconds();
       std::vector<std::pair<double, size_t>> order;
       for (size_t i = 0; i < list.size(); ++i) order.emplace_back(trial.seconds_of(with(i), own), i);
-      order[0].first *= kWorthIt;
-      std::ranges::sort(order);
+      const auto rank = [](const auto& one) { return one.first * (one.second == 0 ? kWorthIt : 1.0); };
+      std::ranges::sort(order, {}, rank);
       for (const auto& [seconds, i] : order) {
         const std::string fault = trial.fault_of(with(i), {1, 100, kTunedRows / 2});
         if (fault.empty()) {
@@ -144,6 +144,7 @@ struct GemmLibrary::Impl {
         }
         log(LogLevel::kInfo, "{}: proposal {} {}", key, i, fault);
       }
+      log(LogLevel::kWarn, "{}: no proposal without a fault; the first serves", key);
     } catch (const Error& error) {
       if (error.kind != ErrorKind::kExhausted) throw;
       log(LogLevel::kWarn, "{}: the library's first proposal, for a trial wants memory: {}", key,

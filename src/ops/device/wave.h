@@ -13,6 +13,21 @@ struct Wave {
   static DEVICE_FN int lane() { return thread_idx() % kWave; }
   static DEVICE_FN int index() { return thread_idx() / kWave; }  // of this wave in the block
   static DEVICE_FN float sum(float value) { return group_sum<kWave>(value); }
+  static DEVICE_FN uint64_t sum(uint64_t value) {
+#pragma unroll
+    for (int mask = kWave / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask, kWave);
+    return value;
+  }
+  // Of the lanes up to this one.
+  static DEVICE_FN uint64_t running_sum(uint64_t value) {
+#pragma unroll
+    for (int step = 1; step < kWave; step *= 2) {
+      const int from = lane() - step;
+      const uint64_t other = shuffle(value, from < 0 ? 0 : from, kWave);
+      value += from < 0 ? 0 : other;
+    }
+    return value;
+  }
   static DEVICE_FN float max(float value) { return group_max<kWave>(value); }
   template <class T>
   static DEVICE_FN T broadcast(T value, int from) {
