@@ -1,6 +1,6 @@
 #include "measure/peak_cache.h"
 
-#include <time.h>
+#include <ctime>
 
 #include <cstring>
 #include <fstream>

@@ -3,7 +3,7 @@
 #include "text/grammar/constrained_answer.h"
 
 #include <gtest/gtest.h>
-#include <time.h>
+#include <ctime>
 
 #include "core/error.h"
 #include "text/grammar/json_validator.h"
