@@ -6,12 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <map>
 #include <mutex>
-#include <utility>
 
 #include "core/error.h"
-#include "ops/device/kernel_clock.h"
+#include "ops/device/kernel_event_log.h"
 
 namespace longspan::ops::device {
 namespace {
@@ -146,7 +144,7 @@ class CuptiClock final : public KernelClock {
   KernelEvents take() override {
     if (!stopped_) (void)cupti_.flush_all(0);
     const std::lock_guard lock(mutex_);
-    return {std::exchange(events_, {}), std::exchange(new_names_, {}), num_lost_};
+    return log_.take();
   }
   void stop() override {
     if (stopped_.exchange(true)) return;
@@ -161,7 +159,8 @@ class CuptiClock final : public KernelClock {
     CUpti_Activity* record = nullptr;
     while (cupti_.next_record(buffer, size_bytes, &record) == CUPTI_SUCCESS) add(*record);
     size_t dropped = 0;
-    if (cupti_.num_dropped(nullptr, 0, &dropped) == CUPTI_SUCCESS) num_lost_ += static_cast<int64_t>(dropped);
+    if (cupti_.num_dropped(nullptr, 0, &dropped) == CUPTI_SUCCESS)
+      log_.count_lost(static_cast<int64_t>(dropped));
   }
 
  private:
@@ -175,7 +174,7 @@ class CuptiClock final : public KernelClock {
       case CUPTI_ACTIVITY_KIND_KERNEL:
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
         const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
-        return add_timed(kernel, KernelEvent::Kind::kKernel, index_of(kernel.name));
+        return add_timed(kernel, KernelEvent::Kind::kKernel, log_.index_of(kernel.name));
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY:
         return add_timed(reinterpret_cast<const CUpti_ActivityMemcpy6&>(record), KernelEvent::Kind::kCopy, 0);
@@ -183,9 +182,9 @@ class CuptiClock final : public KernelClock {
         return add_timed(reinterpret_cast<const CUpti_ActivityMemset4&>(record), KernelEvent::Kind::kCopy, 0);
       case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
         const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
-        return add_event({.ticket = link.correlationId,
-                          .value = static_cast<uint32_t>(link.externalId),
-                          .kind = KernelEvent::Kind::kCall});
+        return log_.add({.ticket = link.correlationId,
+                         .value = static_cast<uint32_t>(link.externalId),
+                         .kind = KernelEvent::Kind::kCall});
       }
       default:  // the API calls themselves
         return;
@@ -195,33 +194,16 @@ class CuptiClock final : public KernelClock {
   template <class Record>
   void add_timed(const Record& record, KernelEvent::Kind kind, uint32_t value) {
     if (record.start == 0 || record.end < record.start) return;  // under way when the clock was stopped
-    add_event({.begin_ns = static_cast<int64_t>(record.start),
-               .end_ns = static_cast<int64_t>(record.end),
-               .ticket = record.correlationId,
-               .value = value,
-               .kind = kind});
-  }
-
-  void add_event(const KernelEvent& event) {
-    if (events_.size() < kMaxWaitingEvents)
-      events_.push_back(event);
-    else
-      ++num_lost_;
-  }
-
-  uint32_t index_of(const char* name) {
-    const auto [at, is_new] =
-        indices_.try_emplace(name == nullptr ? "?" : name, static_cast<uint32_t>(indices_.size()));
-    if (is_new) new_names_.push_back(at->first);
-    return at->second;
+    log_.add({.begin_ns = static_cast<int64_t>(record.start),
+              .end_ns = static_cast<int64_t>(record.end),
+              .ticket = record.correlationId,
+              .value = value,
+              .kind = kind});
   }
 
   const Library& cupti_;
   std::mutex mutex_;
-  std::vector<KernelEvent> events_;  // guarded by mutex_, as all below
-  std::map<std::string, uint32_t> indices_;
-  std::vector<std::string> new_names_;
-  int64_t num_lost_ = 0;
+  KernelEventLog log_;  // guarded by mutex_
   std::atomic<bool> stopped_ = false;
 };
 

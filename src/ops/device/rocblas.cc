@@ -3,18 +3,18 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 #include <vector>
+
+#include "ops/device/hip_library.h"
 
 namespace longspan::ops::device::rocblas {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kRuntimeSymbol = "hipMalloc";
 
 template <class Fn>
 bool find_symbol(void* library, const char* name, Fn& out) {
@@ -33,15 +33,6 @@ const char* find_functions(void* library, Functions& out) {
   has("rocblas_gemm_ex_get_solutions", out.gemm_ex_get_solutions);
   has("rocblas_get_version_string", out.get_version_string);
   return nullptr;
-}
-
-// The file that holds `function`.
-std::string file_of(void* function) {
-  Dl_info info{};
-  if (::dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "";
-  std::error_code error;
-  const fs::path real = fs::canonical(info.dli_fname, error);
-  return error ? info.dli_fname : real.string();
 }
 
 bool holds_kernels(const fs::path& folder, std::string_view arch) {
@@ -74,22 +65,17 @@ std::string version_of(const Functions& functions) {
 }
 
 // No reason where there is no such file.
-Search try_file(const std::string& file, void* runtime, std::string_view arch) {
+Search try_file(const std::string& file, std::string_view arch) {
   Search search;
-  void* const loaded = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr) {
-    const char* const error = ::dlerror();
-    const std::string absent = file + ": cannot open shared object file: No such file";
-    if (error != nullptr && !std::string_view(error).starts_with(absent)) search.reason = error;
-    return search;
-  }
+  void* const loaded = open_hip_library(file, search.reason);
+  if (loaded == nullptr) return search;
   Library library;
   if (const char* const missing = find_functions(loaded, library.functions)) {
     search.reason = fmt::format("{} has no {}", file, missing);
     return search;
   }
   library.path = file_of(reinterpret_cast<void*>(library.functions.gemm_ex));
-  if (::dlsym(loaded, kRuntimeSymbol) != runtime) {
+  if (::dlsym(loaded, "hipMalloc") != hip_runtime_symbol()) {
     search.reason = fmt::format("{} belongs to another HIP runtime than this program", library.path);
     return search;
   }
@@ -103,20 +89,12 @@ Search try_file(const std::string& file, void* runtime, std::string_view arch) {
 }  // namespace
 
 Search find(std::string_view names, std::string_view arch) {
-  // Beside the HIP runtime that this program has loaded lies the library that goes with it.
-  void* const runtime = ::dlsym(RTLD_DEFAULT, kRuntimeSymbol);
-  const fs::path folder = runtime == nullptr ? fs::path() : fs::path(file_of(runtime)).parent_path();
   Search best{.library = {}, .reason = fmt::format("found none of {}", names)};
-  for (const fs::path& from : {folder, fs::path()})
-    for (std::string_view rest = names; !rest.empty();) {
-      const size_t end = std::min(rest.find(' '), rest.size());
-      const std::string name(rest.substr(0, end));
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      const std::string file = from.empty() ? name : (from / name).string();
-      Search search = try_file(file, runtime, arch);
-      if (search.library) return search;
-      if (!search.reason.empty()) best.reason = std::move(search.reason);
-    }
+  for (const std::string& file : hip_library_files(names)) {
+    Search search = try_file(file, arch);
+    if (search.library) return search;
+    if (!search.reason.empty()) best.reason = std::move(search.reason);
+  }
   return best;
 }
 
