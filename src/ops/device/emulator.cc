@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <boost/context/fiber.hpp>
 #include <chrono>
 #include <map>
@@ -74,26 +75,62 @@ struct AsyncCopy {
 
 struct Fiber {
   Lane lane;
-  context::fiber self;
-  context::fiber scheduler;
+  context::fiber self;  // empty while it runs
   State state = State::kDone;
   Site where;
   std::vector<std::vector<AsyncCopy>> copies;  // commit groups under way; the last one is open
 };
 
-// Last accesses of one cell of shared memory. Epochs count block barriers, over all blocks and launches;
-// wave epochs count wave_sync() of one wave.
+// An access to shared memory in one word. Epochs count block barriers, over all blocks and launches; wave
+// epochs count wave_sync() of one wave in one block. Of several readers one is kept, and what they do not
+// share.
+class Access {
+ public:
+  Access() = default;
+  Access(uint32_t epoch, uint32_t wave_epoch, int thread)
+      : word_(uint64_t{epoch} << 32 | uint64_t{wave_epoch} << kWaveEpochShift |
+              static_cast<uint64_t>(thread)) {}
+
+  uint32_t epoch() const { return static_cast<uint32_t>(word_ >> 32); }
+  int thread() const { return static_cast<int>(word_ & kThread); }
+  bool by_many() const { return (word_ & kManyThreads) != 0; }
+  bool by(const Access& other) const { return ((word_ ^ other.word_) & (kThread | kManyThreads)) == 0; }
+  bool operator==(const Access&) const = default;
+
+  // `later` is of the same wave, behind a wave_sync(); a wave is 1 << wave_shift threads.
+  bool ordered_before(const Access& later, int wave_shift) const {
+    return (word_ & kManyWaves) == 0 && thread() >> wave_shift == later.thread() >> wave_shift &&
+           wave_epoch() < later.wave_epoch();
+  }
+  // A reader in the same epoch comes to those before it.
+  Access joined_by(const Access& other, int wave_shift) const {
+    Access both = other;
+    both.word_ &= ~kThread;
+    both.word_ |= word_ & (kThread | kManyThreads | kManyWaves);
+    if (thread() != other.thread()) both.word_ |= kManyThreads;
+    if (thread() >> wave_shift != other.thread() >> wave_shift) both.word_ |= kManyWaves;
+    return both;
+  }
+
+  static constexpr uint32_t kMaxWaveEpoch = (1u << 20) - 1;
+
+ private:
+  static constexpr uint64_t kThread = kMaxThreads - 1;
+  static constexpr uint64_t kManyThreads = kMaxThreads;
+  static constexpr uint64_t kManyWaves = 2 * kMaxThreads;
+  static constexpr int kWaveEpochShift = 12;
+
+  uint32_t wave_epoch() const { return static_cast<uint32_t>(word_) >> kWaveEpochShift; }
+
+  uint64_t word_ = 0;
+};
+
+// The last accesses to a piece of shared memory.
 constexpr size_t kCellBytes = 2;
 struct Cell {
-  uint32_t write_epoch = 0;
-  uint32_t write_wave_epoch = 0;
-  uint32_t read_epoch = 0;
-  uint32_t read_wave_epoch = 0;
-  int16_t writer = -1;       // thread
-  int16_t reader = -1;       // thread, or kMany
-  int16_t reader_wave = -1;  // wave, or kMany
+  Access write;
+  Access read;
 };
-constexpr int16_t kMany = -2;
 
 struct WaveState {
   int waiting = 0;
@@ -101,15 +138,22 @@ struct WaveState {
   uint32_t epoch = 0;
   Collective what = Collective::kExchange;
   int width = 0;
+  WaveWork work = nullptr;
+  bool diverged = false;  // the lanes that wait
   Site where;
   uint64_t values[2][kMaxWave] = {};
 };
 
-bool same_place(const Site& a, const Site& b) { return a.line == b.line && std::strcmp(a.file, b.file) == 0; }
+bool same_place(const Site& a, const Site& b) {
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
 std::string place(const Site& where) {
   const char* slash = std::strrchr(where.file, '/');
   return fmt::format("{}:{}", slash ? slash + 1 : where.file, where.line);
 }
+
+class Machine;
+Machine* running = nullptr;  // the one whose kernel runs
 
 class Machine {
  public:
@@ -120,12 +164,16 @@ class Machine {
     CHECK_MSG(shape.threads > 0 && shape.threads <= kMaxThreads && shape.threads % shape.wave == 0,
               "[{}] block: got {} threads, need a multiple of {} up to {}", shape.name, shape.threads,
               shape.wave, kMaxThreads);
+    running = this;
     shape_ = shape;
+    CHECK(std::has_single_bit(static_cast<unsigned>(shape.wave)));
+    wave_shift_ = std::countr_zero(static_cast<unsigned>(shape.wave));
     kernel_ = &kernel;
     launch_seed_ = seeds_();
     random_.seed(static_cast<uint32_t>(launch_seed_));
     num_findings_ = {};
     shared_.resize(shape.shared_bytes + 16);
+    shared_begin_ = shared_.data() + (16 - reinterpret_cast<uintptr_t>(shared_.data()) % 16) % 16;
     cells_.resize(shape.shared_bytes / kCellBytes + 1);
     const int64_t num_blocks = int64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
     std::vector<int64_t> order(static_cast<size_t>(num_blocks));
@@ -144,10 +192,7 @@ class Machine {
   // Called by kernels.
   Fiber& current() { return *current_; }
   const LaunchShape& shape() const { return shape_; }
-  char* shared() {
-    const auto address = reinterpret_cast<uintptr_t>(shared_.data());
-    return shared_.data() + (16 - address % 16) % 16;
-  }
+  char* shared() { return shared_begin_; }
 
   void barrier(const Site& where) {
     Fiber& fiber = *current_;
@@ -166,53 +211,63 @@ class Machine {
   }
 
   const uint64_t* collective(Collective what, uint64_t value, int width, const Site& where,
-                             bool orders_memory) {
+                             bool orders_memory, WaveWork work = nullptr) {
     Fiber& fiber = *current_;
-    const int wave_idx = fiber.lane.thread / shape_.wave;
-    const int lane = fiber.lane.thread % shape_.wave;
+    const int wave_idx = fiber.lane.thread >> wave_shift_;
+    const int lane = fiber.lane.thread & (shape_.wave - 1);
     WaveState& wave = waves_[static_cast<size_t>(wave_idx)];
     uint64_t* values = wave.values[wave.parity];
     // shuffles index by thread % kMaxWave: a wave of 32 sits in its half.
     const int base = fiber.lane.thread % kMaxWave - lane;
     if (width > shape_.wave)
       find(Kind::kWaveDivergence, fmt::format("group of {} in a wave of {}", width, shape_.wave));
-    if (wave.waiting > 0 && (!same_place(wave.where, where) || wave.what != what || wave.width != width))
+    if (wave.waiting > 0 &&
+        (!same_place(wave.where, where) || wave.what != what || wave.width != width || wave.work != work)) {
       find(Kind::kWaveDivergence, fmt::format("is at {}, others at {}", place(where), place(wave.where)));
+      wave.diverged = true;
+    }
     wave.where = where;
     wave.what = what;
     wave.width = width;
+    wave.work = work;
     values[base + lane] = value;
     if (++wave.waiting < shape_.wave) {
       block_current(State::kInWave, where);
       return values;
     }
     if (what != Collective::kExchange) reduce(what, values + base, width);
+    if (work != nullptr && !wave.diverged) work(values + base, shape_.wave);
+    wave.diverged = false;
     wave.waiting = 0;
     wave.parity ^= 1;
-    if (orders_memory) ++wave.epoch;
+    if (orders_memory) CHECK(++wave.epoch <= Access::kMaxWaveEpoch);
     for (int i = 0; i < shape_.wave; ++i)
       if (i != lane) wake(fibers_[static_cast<size_t>(wave_idx) * shape_.wave + i]);
     return values;
   }
 
   bool access_shared(const void* address, size_t size, bool write) {
-    const auto offset = static_cast<const char*>(address) - shared();
-    if (offset < 0 || static_cast<size_t>(offset) + size > shape_.shared_bytes ||
-        reinterpret_cast<uintptr_t>(address) % size != 0) {
+    const auto offset = static_cast<size_t>(static_cast<const char*>(address) - shared_begin_);
+    if (offset > shape_.shared_bytes || size > shape_.shared_bytes - offset || !is_aligned(address, size)) {
       find(Kind::kSharedBounds, fmt::format("{} {} bytes at {} of {}", write ? "writes" : "reads", size,
-                                            offset, shape_.shared_bytes));
+                                            static_cast<int64_t>(offset), shape_.shared_bytes));
       return false;
     }
-    for (size_t i = 0; i < size; i += kCellBytes) {
-      Cell& cell = cells_[(static_cast<size_t>(offset) + i) / kCellBytes];
-      if (!(write ? write_cell(cell, offset) : read_cell(cell, offset))) break;  // one finding an access
-    }
+    const int thread = current_->lane.thread;
+    const Access mine(epoch_, waves_[static_cast<size_t>(thread >> wave_shift_)].epoch, thread);
+    Cell* const begin = &cells_[offset / kCellBytes];
+    Cell* const end = begin + (size + kCellBytes - 1) / kCellBytes;
+    for (Cell* cell = begin; cell != end; ++cell)
+      if (!(write ? write_cell(*cell, mine) : read_cell(*cell, mine))) {
+        find_fault(*cell, mine, offset, write);
+        break;  // one finding an access
+      }
     return true;
   }
 
   bool access_global(const void* address, size_t size, bool write) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
-    if (begin % size != 0) {
+    if (!is_aligned(address, size)) {
       find(Kind::kGlobalAlignment, fmt::format("{} {} bytes at an address that is {} modulo them",
                                                write ? "writes" : "reads", size, begin % size));
       return false;
@@ -259,30 +314,40 @@ class Machine {
       if (!fiber.self) fiber.self = make_fiber(fiber);
       wake(fiber);
     }
-    int num_done = 0;
-    while (!runnable_.empty()) {
-      const size_t pick = random_() % runnable_.size();
-      Fiber* fiber = runnable_[pick];
-      runnable_[pick] = runnable_.back();
-      runnable_.pop_back();
-      current_ = fiber;
-      fiber->self = std::move(fiber->self).resume();
-      if (fiber->state == State::kDone) ++num_done;
-    }
-    if (num_done < shape_.threads) report_stuck();
+    num_done_ = 0;
+    current_ = &host_;
+    run_another();  // comes back when nobody can go on
+    if (num_done_ < shape_.threads) report_stuck();
     current_ = nullptr;
   }
 
   context::fiber make_fiber(Fiber& fiber) {
-    return context::fiber(std::allocator_arg, StackSource{}, [this, &fiber](context::fiber&& scheduler) {
-      fiber.scheduler = std::move(scheduler);
-      while (true) {
-        (*kernel_)();
-        fiber.state = State::kDone;
-        fiber.scheduler = std::move(fiber.scheduler).resume();
-      }
-      return std::move(fiber.scheduler);
-    });
+    return context::fiber(std::allocator_arg, StackSource{},
+                          [this, &fiber](context::fiber&& before) -> context::fiber {
+                            left_->self = std::move(before);
+                            while (true) {
+                              (*kernel_)();
+                              fiber.state = State::kDone;
+                              ++num_done_;
+                              run_another();
+                            }
+                          });
+  }
+
+  // From fiber to fiber, without a way back to the host in between. Returns when somebody chooses the caller.
+  void run_another() {
+    Fiber* next = &host_;
+    if (!runnable_.empty()) {
+      const size_t pick = random_() * runnable_.size() >> 32;
+      next = runnable_[pick];
+      runnable_[pick] = runnable_.back();
+      runnable_.pop_back();
+    }
+    if (next == current_) return;
+    left_ = current_;
+    current_ = next;
+    context::fiber before = std::move(next->self).resume();
+    left_->self = std::move(before);
   }
 
   void wake(Fiber& fiber) {
@@ -294,7 +359,7 @@ class Machine {
     Fiber& fiber = *current_;
     fiber.state = state;
     fiber.where = where;
-    fiber.scheduler = std::move(fiber.scheduler).resume();
+    run_another();
   }
 
   // Nobody can go on and not everybody is done.
@@ -337,60 +402,47 @@ class Machine {
       }
   }
 
-  bool wave_ordered(int wave, uint32_t wave_epoch) const {
-    const int mine = current_->lane.thread / shape_.wave;
-    return wave == mine && wave_epoch < waves_[static_cast<size_t>(mine)].epoch;
+  static bool is_aligned(const void* address, size_t size) {  // a size is nearly always a power of two
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return (size & (size - 1)) == 0 ? (at & (size - 1)) == 0 : at % size == 0;
   }
 
-  bool read_cell(Cell& cell, std::ptrdiff_t offset) {
-    const auto thread = static_cast<int16_t>(current_->lane.thread);
-    const auto wave = static_cast<int16_t>(thread / shape_.wave);
-    const uint32_t wave_epoch = waves_[static_cast<size_t>(wave)].epoch;
-    bool good = true;
-    if (cell.write_epoch < block_epoch_) {
+  // Of another thread, with nothing between that orders it before `mine`.
+  bool races(const Access& before, const Access& mine) const {
+    return before.epoch() == epoch_ && !before.by(mine) && !before.ordered_before(mine, wave_shift_);
+  }
+
+  bool read_cell(Cell& cell, const Access& mine) const {
+    if (cell.write.epoch() < block_epoch_ || races(cell.write, mine)) return false;
+    if (cell.read.epoch() != epoch_)
+      cell.read = mine;
+    else if (cell.read != mine)
+      cell.read = cell.read.ordered_before(mine, wave_shift_) ? mine : cell.read.joined_by(mine, wave_shift_);
+    return true;
+  }
+
+  bool write_cell(Cell& cell, const Access& mine) const {
+    if (races(cell.write, mine) || races(cell.read, mine)) return false;
+    cell.write = mine;
+    return true;
+  }
+
+  // What was wrong with an access; the cell then takes it for one in good order.
+  [[gnu::noinline]] void find_fault(Cell& cell, const Access& mine, size_t offset, bool write) {
+    if (!write && cell.write.epoch() < block_epoch_)
       find(Kind::kSharedUnwritten, fmt::format("reads byte {} that nobody wrote", offset));
-      good = false;
-    } else if (cell.write_epoch == epoch_ && cell.writer != thread &&
-               !wave_ordered(cell.writer / shape_.wave, cell.write_wave_epoch)) {
-      find(Kind::kSharedRace,
-           fmt::format("reads byte {} that thread {} wrote, no barrier between", offset, cell.writer));
-      good = false;
-    }
-    if (cell.read_epoch != epoch_ || wave_ordered(cell.reader_wave, cell.read_wave_epoch)) {
-      cell.reader = thread;
-      cell.reader_wave = wave;
-    } else {
-      if (cell.reader != thread) cell.reader = kMany;
-      if (cell.reader_wave != wave) cell.reader_wave = kMany;
-    }
-    cell.read_epoch = epoch_;
-    cell.read_wave_epoch = wave_epoch;
-    return good;
-  }
-
-  bool write_cell(Cell& cell, std::ptrdiff_t offset) {
-    const auto thread = static_cast<int16_t>(current_->lane.thread);
-    const uint32_t wave_epoch = waves_[static_cast<size_t>(thread / shape_.wave)].epoch;
-    bool good = true;
-    if (cell.write_epoch == epoch_ && cell.writer != thread &&
-        !wave_ordered(cell.writer / shape_.wave, cell.write_wave_epoch)) {
-      find(Kind::kSharedRace,
-           fmt::format("writes byte {} that thread {} wrote, no barrier between", offset, cell.writer));
-      good = false;
-    } else if (cell.read_epoch == epoch_ && cell.reader != thread &&
-               !wave_ordered(cell.reader_wave, cell.read_wave_epoch)) {
+    else if (races(cell.write, mine))
+      find(Kind::kSharedRace, fmt::format("{} byte {} that thread {} wrote, no barrier between",
+                                          write ? "writes" : "reads", offset, cell.write.thread()));
+    else
       find(Kind::kSharedRace,
            fmt::format("writes byte {} that {} read, no barrier between", offset,
-                       cell.reader == kMany ? "others" : fmt::format("thread {}", cell.reader)));
-      good = false;
-    }
-    cell.write_epoch = epoch_;
-    cell.write_wave_epoch = wave_epoch;
-    cell.writer = thread;
-    return good;
+                       cell.read.by_many() ? "others" : fmt::format("thread {}", cell.read.thread())));
+    (write ? cell.write : cell.read) = mine;
   }
 
   LaunchShape shape_;
+  int wave_shift_ = 5;
   const std::function<void()>* kernel_ = nullptr;
   std::mt19937 seeds_{1};
   std::mt19937 random_;
@@ -398,9 +450,13 @@ class Machine {
   std::array<int, 7> num_findings_{};  // of each kind
   std::vector<Fiber> fibers_{kMaxThreads};
   std::vector<Fiber*> runnable_;
-  Fiber* current_ = nullptr;
+  Fiber host_;                // run() itself
+  Fiber* current_ = nullptr;  // who runs
+  Fiber* left_ = nullptr;     // who ran before
+  int num_done_ = 0;
   std::vector<WaveState> waves_{kMaxThreads / kMinWave + 1};
   std::vector<char> shared_;
+  char* shared_begin_ = nullptr;
   std::vector<Cell> cells_;
   uint32_t epoch_ = 0;
   uint32_t block_epoch_ = 0;  // the first epoch of this block
@@ -535,39 +591,42 @@ size_t allocated_bytes() {
   return bytes;
 }
 
-const Lane& current_lane() { return machine().current().lane; }
-Grid current_grid() { return machine().shape().grid; }
-char* current_shared() { return machine().shared(); }
+const Lane& current_lane() { return running->current().lane; }
+Grid current_grid() { return running->shape().grid; }
+char* current_shared() { return running->shared(); }
 
 void require_shared(size_t size_bytes) {
-  if (size_bytes > machine().shape().shared_bytes)
-    machine().find(Kind::kSharedBounds, fmt::format("takes {} bytes, the launch gave {}", size_bytes,
-                                                    machine().shape().shared_bytes));
+  if (size_bytes > running->shape().shared_bytes)
+    running->find(Kind::kSharedBounds, fmt::format("takes {} bytes, the launch gave {}", size_bytes,
+                                                   running->shape().shared_bytes));
 }
 
-void barrier(const Site& where) { machine().barrier(where); }
+void barrier(const Site& where) { running->barrier(where); }
 void wave_barrier(const Site& where) {
-  machine().collective(Collective::kExchange, 0, 1, where, /*orders_memory=*/true);
+  running->collective(Collective::kExchange, 0, 1, where, /*orders_memory=*/true);
 }
 const uint64_t* collective(Collective what, uint64_t value, int width, const Site& where) {
-  return machine().collective(what, value, width, where, /*orders_memory=*/false);
+  return running->collective(what, value, width, where, /*orders_memory=*/false);
+}
+void work_together(WaveWork work, uint64_t value, int width, const Site& where) {
+  running->collective(Collective::kExchange, value, width, where, /*orders_memory=*/false, work);
 }
 bool may_access_global(const void* address, size_t size_bytes, bool write) {
-  return machine().access_global(address, size_bytes, write);
+  return running->access_global(address, size_bytes, write);
 }
 bool may_access_shared(const void* address, size_t size_bytes, bool write) {
-  return machine().access_shared(address, size_bytes, write);
+  return running->access_shared(address, size_bytes, write);
 }
 
-void add_copy(void* to, const void* from) { machine().current().copies.back().push_back({to, from}); }
+void add_copy(void* to, const void* from) { running->current().copies.back().push_back({to, from}); }
 
-void commit_copies() { machine().current().copies.emplace_back(); }
+void commit_copies() { running->current().copies.emplace_back(); }
 
 void wait_copies(int num_open) {
   struct Word {
     uint64_t v[2];
   };
-  std::vector<std::vector<AsyncCopy>>& copies = machine().current().copies;
+  std::vector<std::vector<AsyncCopy>>& copies = running->current().copies;
   while (std::ssize(copies) > num_open + 1) {
     for (const AsyncCopy& copy : copies.front())
       store_shared<Word>(copy.to, copy.from == nullptr ? Word{} : load_global<Word>(copy.from));
@@ -596,79 +655,3 @@ uint16_t float_to_half(float value) {
 }
 
 }  // namespace longspan::ops::device::emulator
-
-namespace longspan::ops::device {
-namespace {
-
-using emulator::Collective;
-
-constexpr int kMmaWave = 32;
-
-// Every lane's value; copied out, since the wave's buffer lives for one more collective only.
-struct Gathered {
-  uint64_t v[kMmaWave];
-};
-Gathered gather(uint64_t value, const Site& where) {
-  const int base = thread_idx() % kMaxWave / kMmaWave * kMmaWave;
-  const uint64_t* values = emulator::collective(Collective::kExchange, value, kMmaWave, where);
-  Gathered all;
-  std::copy_n(values + base, kMmaWave, all.v);
-  return all;
-}
-
-void load_matrices_any(uint32_t (&out)[4], const void* row, bool transposed, const Site& where) {
-  const Gathered rows = gather(reinterpret_cast<uintptr_t>(row), where);
-  const int lane = thread_idx() % kMmaWave;
-  const auto element = [&](int matrix, int r, int c) {
-    return uint32_t{load_shared<uint16_t>(reinterpret_cast<const uint16_t*>(rows.v[8 * matrix + r]) + c)};
-  };
-  const int g = lane / 4, t = 2 * (lane % 4);
-  for (int i = 0; i < 4; ++i)
-    out[i] = transposed ? element(i, t, g) | element(i, t + 1, g) << 16
-                        : element(i, g, t) | element(i, g, t + 1) << 16;
-}
-
-template <class ToFloat>
-void mma_any(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const ToFloat& to_float,
-             const Site& where) {
-  const Gathered a01 = gather(a[0] | uint64_t{a[1]} << 32, where);
-  const Gathered a23 = gather(a[2] | uint64_t{a[3]} << 32, where);
-  const Gathered b01 = gather(b[0] | uint64_t{b[1]} << 32, where);
-  const int lane = thread_idx() % kMmaWave;
-  const auto half = [&](uint64_t word, int high, int odd) {
-    return to_float(static_cast<uint16_t>(word >> (32 * high + 16 * odd)));
-  };
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4;
-    const int col = 2 * (lane % 4) + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      const int from = k % 8 / 2;
-      const Gathered& word = k < 8 ? a01 : a23;
-      c[i] += half(word.v[row * 4 + from], i / 2, k % 2) * half(b01.v[col * 4 + from], k / 8, k % 2);
-    }
-  }
-}
-
-}  // namespace
-
-void load_matrices(uint32_t (&out)[4], const void* row, const Site& where) {
-  load_matrices_any(out, row, /*transposed=*/false, where);
-}
-void load_matrices_transposed(uint32_t (&out)[4], const void* row, const Site& where) {
-  load_matrices_any(out, row, /*transposed=*/true, where);
-}
-void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const Site& where) {
-  mma_any(c, a, b, bfloat_to_float, where);
-}
-void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const Site& where) {
-  mma_any(
-      c, a, b, [](uint16_t bits) { return half_to_float(bits); }, where);
-}
-
-void copy_async(void* shared, const void* global, bool present) {
-  emulator::add_copy(shared, present ? global : nullptr);
-}
-void commit_copies() { emulator::commit_copies(); }
-void wait_copies_but(int num_open) { emulator::wait_copies(num_open); }
-
-}  // namespace longspan::ops::device

@@ -115,6 +115,10 @@ void wave_barrier(const Site& where);
 enum class Collective : uint8_t { kExchange, kSum, kMax };
 // Deposits the lane's value; returns the wave's values, for kSum and kMax already reduced over `width` lanes.
 const uint64_t* collective(Collective what, uint64_t value, int width, const Site& where);
+// Every lane deposits a value; the last to come does `work` with all of them, while the others wait and what
+// they point to lies still.
+using WaveWork = void (*)(uint64_t* values, int num_lanes);
+void work_together(WaveWork work, uint64_t value, int width, const Site& where);
 bool may_access_global(const void* address, size_t size_bytes, bool write);
 bool may_access_shared(const void* address, size_t size_bytes, bool write);
 

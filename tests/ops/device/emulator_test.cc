@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ops/device/launch.h"
+#include "ops/device/mma.h"
 #include "ops/device/wave.h"
 
 namespace longspan::ops::device {
@@ -140,8 +141,23 @@ struct DivergentSumKernel {
   }
 };
 
+// What one lane deposits is no product to the others.
+struct ProductBesideSumKernel {
+  static constexpr int kThreads = 128;
+  Global<float> out;
+  void operator()() const {
+    FragmentC c{{1, 1, 1, 1}};
+    if (thread_idx() % 4 == 3)
+      c.v[0] = group_sum<32>(1.0f);
+    else
+      multiply_add<bf16_t>(c, FragmentA{}, FragmentB{});
+    out.put(thread_idx(), c.v[0]);
+  }
+};
+
 TEST_F(EmulatorTest, DivergentCollectiveIsCaught) {
   expect_caught(DivergentSumKernel{make(std::vector<float>(128))}, Kind::kWaveDivergence);
+  expect_caught(ProductBesideSumKernel{make(std::vector<float>(128))}, Kind::kWaveDivergence);
 }
 
 // The habit of 32 lanes: thread / 32 is taken for the wave, a group of 32 for all of it.
