@@ -77,7 +77,7 @@ TEST(Engine, APinnedPrefixOutlivesEveryOther) {
           engine.submit({.prompt = prompt(300), .max_new_tokens = 1, .ignore_eos = true, .pin_prefix = pin});
       const testing::Answer cold = testing::collect(first);
       EXPECT_EQ(cold.last.num_cached, 0);
-      for (int32_t other = 1; other <= 12; ++other) {
+      for (int32_t other = 1; other <= 6; ++other) {
         std::vector<int32_t> ids = prompt(450);
         ids.front() = 4000 + other;
         testing::generate(engine, ids, 1);

@@ -173,17 +173,21 @@ class History {
   std::vector<Job> jobs_;
 };
 
-TEST(RandomTraces, EveryAnswerIsThatOfItsSoloRun) {
+void run_traces(uint32_t first_seed, uint32_t last_seed) {
   Totals totals;
-  for (uint32_t seed = 1; seed <= 10000; ++seed) {
+  for (uint32_t seed = first_seed; seed <= last_seed; ++seed) {
     History(seed).run(totals);
-    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
   }
   // The histories must reach what they are about.
-  EXPECT_GT(totals.num_swap_outs, 500);
-  EXPECT_GT(totals.num_replays, 500);
-  EXPECT_GT(totals.num_cached_tokens, 100000);
+  const int64_t num_traces = last_seed - first_seed + 1;
+  EXPECT_GT(totals.num_swap_outs, num_traces / 20);
+  EXPECT_GT(totals.num_replays, num_traces / 20);
+  EXPECT_GT(totals.num_cached_tokens, num_traces * 10);
 }
+
+TEST(RandomTraces, EveryAnswerIsThatOfItsSoloRun) { run_traces(1, 1000); }
+TEST(RandomTraces, AndSoNineThousandTimesMore) { run_traces(1001, 10000); }
 
 }  // namespace
 }  // namespace longspan::schedule
