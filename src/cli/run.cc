@@ -68,7 +68,8 @@ Prompt make_prompt(const RunFlags& flags, const io::Config& config,
         {"messages", messages}, {"add_generation_prompt", true}, {"enable_thinking", flags.thinking}};
     text = text::ChatTemplate::load(config.string("model.model_path")).render(request);
   }
-  return {.ids = tokenizer->encode(text, text::SpecialTokens::kParse),
+  return {.ids = flags.raw ? tokenizer->encode_prompt(text)
+                           : tokenizer->encode(text, text::SpecialTokens::kParse),
           .opens_reasoning = !flags.raw && text::opens_reasoning(text)};
 }
 

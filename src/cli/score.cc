@@ -27,7 +27,7 @@ std::vector<int32_t> score_ids(const ScoreFlags& flags, const io::Config& config
   if (flags.prompt_ids.empty() == flags.prompt_file.empty())
     fail(ErrorKind::kInvalid, "need one of --prompt-ids and --prompt-file");
   if (!flags.prompt_ids.empty()) return read_ids(flags.prompt_ids);
-  return load_tokenizer(config).encode(read_text(flags.prompt_file), text::SpecialTokens::kParse);
+  return load_tokenizer(config).encode_prompt(read_text(flags.prompt_file));
 }
 
 // log(sum(exp(row))) - row[target], in double.

@@ -50,8 +50,11 @@ int tokenize(const TokenizeFlags& flags) {
   const std::string input = !flags.chat.empty() ? rendered : flags.has_text ? flags.text : read_file("-");
   if (flags.decode) return decode(flags, tokenizer, input);
   text::validate_utf8(input, flags.has_text ? "--text" : "standard input");
-  const std::vector<int32_t> ids =
-      tokenizer.encode(input, flags.as_text ? text::SpecialTokens::kAsText : text::SpecialTokens::kParse);
+  const bool is_prompt = flags.chat.empty() && !flags.as_text;
+  const std::vector<int32_t> ids = is_prompt
+                                       ? tokenizer.encode_prompt(input)
+                                       : tokenizer.encode(input, flags.as_text ? text::SpecialTokens::kAsText
+                                                                               : text::SpecialTokens::kParse);
   Json pieces = Json::array();
   for (int32_t id : ids) pieces.push_back(text::replace_invalid_utf8(tokenizer.token_bytes(id)));
   if (flags.json) {

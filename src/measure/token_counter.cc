@@ -71,13 +71,15 @@ TokenCounter server_token_counter(const LoadTarget& target) {
 
 TokenCounter local_token_counter(const std::filesystem::path& model_dir, BenchEndpoint endpoint) {
   const auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir));
-  const auto encode = [tokenizer](const std::string& text) {
-    return static_cast<int64_t>(tokenizer->encode(text, text::SpecialTokens::kParse).size());
-  };
-  if (endpoint == BenchEndpoint::kCompletions) return {.count = encode, .source = model_dir.string()};
+  if (endpoint == BenchEndpoint::kCompletions)
+    return {
+        .count = [tokenizer](const std::string& text) { return std::ssize(tokenizer->encode_prompt(text)); },
+        .source = model_dir.string()};
   const auto chat = std::make_shared<const text::ChatTemplate>(text::ChatTemplate::load(model_dir));
-  const auto count = [encode, chat](const std::string& text) {
-    return encode(chat->render({{"messages", messages_of(text)}, {"add_generation_prompt", true}}));
+  const auto count = [tokenizer, chat](const std::string& text) {
+    return std::ssize(
+        tokenizer->encode(chat->render({{"messages", messages_of(text)}, {"add_generation_prompt", true}}),
+                          text::SpecialTokens::kParse));
   };
   return {.count = count, .source = model_dir.string()};
 }

@@ -62,7 +62,7 @@ HttpResponse show_version(const HttpRequest&, Service& service) {
   return {.body = dump({{"version", service.options.version}})};
 }
 
-// {prompt} or {messages}; {count, max_model_len, tokens, token_strs?}.
+// {prompt, add_special_tokens?, parse_special?} or {messages}; {count, max_model_len, tokens, token_strs?}.
 HttpResponse tokenize(const HttpRequest& request, Service& service) {
   const Json body = parse_json_object(request.body);
   const JsonFields fields(body);
@@ -74,8 +74,10 @@ HttpResponse tokenize(const HttpRequest& request, Service& service) {
     if (!text) text = fields.text("content");
     if (!text) fail_field("prompt", "is missing: need a string, or messages");
     const bool special = fields.boolean("parse_special").value_or(true);
-    ids =
-        service.tokenizer.encode(*text, special ? text::SpecialTokens::kParse : text::SpecialTokens::kAsText);
+    ids = special && fields.boolean("add_special_tokens").value_or(true)
+              ? service.tokenizer.encode_prompt(*text)
+              : service.tokenizer.encode(
+                    *text, special ? text::SpecialTokens::kParse : text::SpecialTokens::kAsText);
   }
   Json json = {
       {"count", ids.size()}, {"max_model_len", service.engine.info().max_model_len}, {"tokens", ids}};

@@ -20,11 +20,13 @@ std::vector<std::vector<int32_t>> parse_prompts(const JsonFields& fields, const 
   if (!list.is_array()) fail_field("prompt", "got {}, need a string or an array", describe(*prompt));
   if (list.empty()) fail_field("prompt", "is empty: need at least one prompt");
   const auto max_id = static_cast<int64_t>(service.engine.info().config.vocab_size) - 1;
+  const bool whole = fields.boolean("add_special_tokens").value_or(true);
   std::vector<std::vector<int32_t>> prompts;
   for (const Json& one : list) {
     if (one.is_string()) {
-      prompts.push_back(
-          service.tokenizer.encode(one.get_ref<const std::string&>(), text::SpecialTokens::kParse));
+      const auto& text = one.get_ref<const std::string&>();
+      prompts.push_back(whole ? service.tokenizer.encode_prompt(text)
+                              : service.tokenizer.encode(text, text::SpecialTokens::kParse));
       continue;
     }
     if (!one.is_array())

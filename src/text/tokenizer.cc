@@ -88,6 +88,8 @@ Tokenizer::Tokenizer(const TokenizerFile& file, TokenizerConfig config,
       vocabulary_(vocabulary_entries(file, added_tokens)),
       bpe_(vocabulary_, file.merges, file.whole_words),
       nfc_(file.nfc),
+      prompt_begin_(file.prompt_begin),
+      prompt_end_(file.prompt_end),
       raw_tokens_(select(added_tokens, /*normalized=*/false, nfc_)),
       normalized_tokens_(select(added_tokens, /*normalized=*/true, nfc_)),
       is_special_(static_cast<size_t>(vocabulary_.size())),
@@ -112,6 +114,11 @@ Tokenizer Tokenizer::build(const TokenizerFile& file, TokenizerConfig config, st
            *token);
     return id;
   };
+  for (const auto* const around : {&file.prompt_begin, &file.prompt_end})
+    for (const int32_t id : *around)
+      if (tokenizer.token_bytes(id).empty())
+        fail(ErrorKind::kInvalid, "tokenizer.json: post_processor: got id {}, need a token of the vocabulary",
+             id);
   tokenizer.bos_id_ = id_of(tokenizer.config_.bos_token, "bos_token");
   tokenizer.eos_id_ = id_of(tokenizer.config_.eos_token, "eos_token");
   return tokenizer;
@@ -141,6 +148,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens poli
   Bpe::Scratch scratch;
   cut(raw_tokens_, text, policy, ids,
       [&](std::string_view stretch) { encode_raw(stretch, policy, scratch, ids); });
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode_prompt(std::string_view text) const {
+  std::vector<int32_t> ids = encode(text, SpecialTokens::kParse);
+  ids.insert(ids.begin(), prompt_begin_.begin(), prompt_begin_.end());
+  ids.insert(ids.end(), prompt_end_.begin(), prompt_end_.end());
   return ids;
 }
 

@@ -2,8 +2,7 @@
 //
 // encode: invalid UTF-8 becomes U+FFFD; added tokens are cut out of the raw text; what lies between them is
 // brought to NFC, each stretch by itself; normalised added tokens are cut out; the pre-tokenizer's patterns
-// cut pieces; each piece is merged from bytes. Nothing is added in front or behind. Time is O(n log n) in the
-// size of the text.
+// cut pieces; each piece is merged from bytes. Time is O(n log n) in the size of the text.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +38,12 @@ class Tokenizer final {
   static Tokenizer parse(std::string_view tokenizer_json, std::string_view tokenizer_config_json = {});
 
   // Throws kInvalid for more than kMaxTextBytes, kExhausted at a limit of the pre-tokenizer (see
-  // RegexSplitter).
+  // RegexSplitter). Nothing is added in front or behind: a chat template has written all there is to be.
   std::vector<int32_t> encode(std::string_view text, SpecialTokens policy) const;
+
+  // A text that is a whole prompt, special tokens parsed: with the tokens that a TemplateProcessing puts in
+  // front (a BOS, in most files that have one) and behind.
+  std::vector<int32_t> encode_prompt(std::string_view text) const;
 
   // Bytes that are not UTF-8 become U+FFFD. An id without a token (padding rows of the model, anything out of
   // range) decodes to nothing.
@@ -72,6 +75,7 @@ class Tokenizer final {
   Vocabulary vocabulary_;
   Bpe bpe_;
   bool nfc_;
+  std::vector<int32_t> prompt_begin_, prompt_end_;
   std::vector<RegexSplitter> splitters_;
   AddedTokenMatcher raw_tokens_;         // normalized == false
   AddedTokenMatcher normalized_tokens_;  // normalized == true, contents normalised

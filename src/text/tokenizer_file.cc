@@ -72,12 +72,45 @@ std::vector<TokenizerFile::Split> read_pre_tokenizer(const JsonField& document) 
   return splits;
 }
 
-void check_post_processor(const JsonField& document) {
-  const auto post_processor = document.optional("post_processor");
-  if (!post_processor) return;
-  for (const JsonField& part : sequence(*post_processor, "processors")) {
-    if (type_of(part) != "ByteLevel") part.required("type").unsupported("ByteLevel or null");
+struct PromptTokens {
+  std::vector<int32_t> begin, end;
+};
+
+// `single` of a TemplateProcessing: special tokens, of which `special_tokens` has the ids, around one
+// sequence.
+PromptTokens read_template(const JsonField& processor) {
+  PromptTokens tokens;
+  const JsonField single = processor.required("single");
+  bool behind = false;
+  for (size_t i = 0; i < single.array().size(); ++i) {
+    const JsonField part = single.element(i);
+    if (part.optional("Sequence")) {
+      if (behind) part.unsupported("one Sequence");
+      behind = true;
+      continue;
+    }
+    const std::string& name = part.required("SpecialToken").required("id").string();
+    const JsonField ids = processor.required("special_tokens").required(name.c_str()).required("ids");
+    for (size_t k = 0; k < ids.array().size(); ++k)
+      (behind ? tokens.end : tokens.begin).push_back(ids.element(k).id());
   }
+  if (!behind) single.unsupported("one Sequence");
+  return tokens;
+}
+
+PromptTokens read_post_processor(const JsonField& document) {
+  PromptTokens tokens;
+  const auto post_processor = document.optional("post_processor");
+  if (!post_processor) return tokens;
+  bool has_template = false;
+  for (const JsonField& part : sequence(*post_processor, "processors")) {
+    if (type_of(part) == "ByteLevel") continue;
+    if (type_of(part) != "TemplateProcessing" || has_template)
+      part.required("type").unsupported("ByteLevel, one TemplateProcessing, a Sequence of them, or null");
+    has_template = true;
+    tokens = read_template(part);
+  }
+  return tokens;
 }
 
 void check_decoder(const JsonField& document) {
@@ -200,7 +233,7 @@ TokenizerFile parse_tokenizer_file(std::string_view json, std::string_view file_
   const JsonField document(root, file_name);
   const JsonField model = document.required("model");
   check_model_options(model);
-  check_post_processor(document);
+  PromptTokens around = read_post_processor(document);
   check_decoder(document);
   const JsonField vocabulary = model.required("vocab");
   Spellings spellings = read_vocabulary(vocabulary);
@@ -211,6 +244,8 @@ TokenizerFile parse_tokenizer_file(std::string_view json, std::string_view file_
       .merges = read_merges(model.required("merges"), spellings),
       .whole_words =
           model.flag("ignore_merges", false) ? Bpe::WholeWords::kAlways : Bpe::WholeWords::kIfMerged,
+      .prompt_begin = std::move(around.begin),
+      .prompt_end = std::move(around.end),
       .added_tokens = read_added_tokens(document, std::move(spellings)),
   };
 }

@@ -27,6 +27,8 @@ struct TokenizerFile {
   std::vector<Token> vocabulary;  // `model`; holds all 256 single bytes
   std::vector<Merge> merges;
   Bpe::WholeWords whole_words = Bpe::WholeWords::kIfMerged;
+  std::vector<int32_t> prompt_begin,
+      prompt_end;                        // `post_processor`: ids around a text that is a whole prompt
   std::vector<AddedToken> added_tokens;  // unique ids and contents; an id of the vocabulary has its spelling
 };
 

@@ -72,6 +72,32 @@ TEST(TokenizerFile, FormsThatMeanTheSame) {
   EXPECT_EQ(file.whole_words, Bpe::WholeWords::kAlways);
 }
 
+const nlohmann::json kText = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+const nlohmann::json kSpecialX = {{"SpecialToken", {{"id", "<x>"}, {"type_id", 0}}}};
+nlohmann::json template_processing(std::vector<nlohmann::json> single) {
+  return {{"type", "TemplateProcessing"},
+          {"single", std::move(single)},
+          {"special_tokens", {{"<x>", {{"id", "<x>"}, {"ids", {300}}, {"tokens", {"<x>"}}}}}}};
+}
+
+TEST(TokenizerFile, ATemplatePutsTokensAroundAPrompt) {
+  nlohmann::json document = small_tokenizer(kMerges);
+  document["added_tokens"] = nlohmann::json::array({added_token(300, "<x>", /*special=*/true)});
+  const auto ids_of = [&] { return Tokenizer::parse(document.dump()).encode_prompt("abc"); };
+  EXPECT_EQ(ids_of(), (std::vector<int32_t>{257}));
+  document["post_processor"] = template_processing({kSpecialX, kText});
+  EXPECT_EQ(ids_of(), (std::vector<int32_t>{300, 257}));
+  EXPECT_EQ(Tokenizer::parse(document.dump()).encode("abc", SpecialTokens::kParse),
+            (std::vector<int32_t>{257}));
+  const nlohmann::json byte_level = {{"type", "ByteLevel"}, {"trim_offsets", false}};
+  document["post_processor"] = {
+      {"type", "Sequence"},
+      {"processors", {byte_level, template_processing({kSpecialX, kSpecialX, kText, kSpecialX})}}};
+  EXPECT_EQ(ids_of(), (std::vector<int32_t>{300, 300, 257, 300}));
+  document["added_tokens"] = nlohmann::json::array();
+  EXPECT_THROW(ids_of(), Error);  // 300 is no token then
+}
+
 TEST(TokenizerFile, OtherPreTokenizersWeRun) {
   nlohmann::json document = small_tokenizer(kMerges);
   document["normalizer"] = nullptr;
@@ -86,31 +112,36 @@ TEST(TokenizerFile, OtherPreTokenizersWeRun) {
 
 TEST(TokenizerFile, MalformedFilesAreNamed) {
   constexpr auto kInvalid = ErrorKind::kInvalid;
-  EXPECT_REFUSED(kInvalid, "got no field 'model'", d.erase("model"));
-  EXPECT_REFUSED(kInvalid, "got no field 'pre_tokenizer'", d.erase("pre_tokenizer"));
-  EXPECT_REFUSED(kInvalid, "got no field 'decoder'", d.erase("decoder"));
-  EXPECT_REFUSED(kInvalid, "got an array", d = nlohmann::json::array());
-  EXPECT_REFUSED(kInvalid, "model: got 7, need an object", d["model"] = 7);
-  EXPECT_REFUSED(kInvalid, "model: got no field 'type'", d["model"].erase("type"));
-  EXPECT_REFUSED(kInvalid, "model: got no field 'merges'", d["model"].erase("merges"));
-  EXPECT_REFUSED(kInvalid, "model.vocab: got an array", d["model"]["vocab"] = nlohmann::json::array());
-  EXPECT_REFUSED(kInvalid, "model.vocab.a: got \"x\"", d["model"]["vocab"]["a"] = "x");
-  EXPECT_REFUSED(kInvalid, "model.vocab.a: got -1", d["model"]["vocab"]["a"] = -1);
-  EXPECT_REFUSED(kInvalid, "model.vocab.a: got 1.5", d["model"]["vocab"]["a"] = 1.5);
-  EXPECT_REFUSED(kInvalid, "model.vocab.b: got 97, need an id that 'a'", d["model"]["vocab"]["b"] = 97);
-  EXPECT_REFUSED(kInvalid, "model.vocab: got an object, need a token for every byte; 0x61",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "got no field 'model'", d.erase("model"));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "got no field 'pre_tokenizer'", d.erase("pre_tokenizer"));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "got no field 'decoder'", d.erase("decoder"));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "got an array", d = nlohmann::json::array());
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model: got 7, need an object", d["model"] = 7);
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model: got no field 'type'", d["model"].erase("type"));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model: got no field 'merges'", d["model"].erase("merges"));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.vocab: got an array",
+                 d["model"]["vocab"] = nlohmann::json::array());
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.vocab.a: got \"x\"", d["model"]["vocab"]["a"] = "x");
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.vocab.a: got -1", d["model"]["vocab"]["a"] = -1);
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.vocab.a: got 1.5", d["model"]["vocab"]["a"] = 1.5);
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.vocab.b: got 97, need an id that 'a'",
+                 d["model"]["vocab"]["b"] = 97);
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.vocab: got an object, need a token for every byte; 0x61",
                  d["model"]["vocab"].erase("a"));
-  EXPECT_REFUSED(kInvalid, "model.merges[1]: got an array, need tokens of the vocabulary, which lacks 'zz'",
+  EXPECT_REFUSED(ErrorKind::kInvalid,
+                 "model.merges[1]: got an array, need tokens of the vocabulary, which lacks 'zz'",
                  (d["model"]["merges"][1] = {"a", "zz"}));
-  EXPECT_REFUSED(kInvalid, "model.merges[1]: got an array, need tokens of the vocabulary, which lacks 'ba'",
+  EXPECT_REFUSED(ErrorKind::kInvalid,
+                 "model.merges[1]: got an array, need tokens of the vocabulary, which lacks 'ba'",
                  (d["model"]["merges"][1] = {"b", "a"}));
-  EXPECT_REFUSED(kInvalid, "model.merges[0]: got \"ab\"", d["model"]["merges"][0] = "ab");
-  EXPECT_REFUSED(kInvalid, "model.merges[0]: got \"a b c\"", d["model"]["merges"][0] = "a b c");
-  EXPECT_REFUSED(kInvalid, "model.merges[0]: got null", d["model"]["merges"][0] = nullptr);
-  EXPECT_REFUSED(kInvalid, "model.ignore_merges: got 1, need true or false", d["model"]["ignore_merges"] = 1);
-  EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 16777216",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.merges[0]: got \"ab\"", d["model"]["merges"][0] = "ab");
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.merges[0]: got \"a b c\"", d["model"]["merges"][0] = "a b c");
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.merges[0]: got null", d["model"]["merges"][0] = nullptr);
+  EXPECT_REFUSED(ErrorKind::kInvalid, "model.ignore_merges: got 1, need true or false",
+                 d["model"]["ignore_merges"] = 1);
+  EXPECT_REFUSED(ErrorKind::kInvalid, "added_tokens[0].id: got 16777216",
                  d["added_tokens"] = nlohmann::json::array({added_token(1 << 24, "<x>")}));
-  EXPECT_REFUSED(kInvalid, "added_tokens[0]: got an object, need a token with content",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "added_tokens[0]: got an object, need a token with content",
                  d["added_tokens"] = nlohmann::json::array({added_token(300, "")}));
   EXPECT_REFUSED(
       kInvalid, "added_tokens[1].id: got 300, need an id that '<x>'",
@@ -118,9 +149,9 @@ TEST(TokenizerFile, MalformedFilesAreNamed) {
   EXPECT_REFUSED(
       kInvalid, "added_tokens[1].content: got \"<x>\"",
       (d["added_tokens"] = nlohmann::json::array({added_token(300, "<x>"), added_token(301, "<x>")})));
-  EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 300, need 256",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "added_tokens[0].id: got 300, need 256",
                  d["added_tokens"] = nlohmann::json::array({added_token(300, "ab")}));
-  EXPECT_REFUSED(kInvalid, "added_tokens[0].id: got 97",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "added_tokens[0].id: got 97",
                  d["added_tokens"] = nlohmann::json::array({added_token(97, "<x>")}));
 }
 
@@ -144,8 +175,18 @@ TEST(TokenizerFile, WhatWeDoNotRunIsNamed) {
   EXPECT_REFUSED(kUnsupported, "pre_tokenizer: got an object, need a ByteLevel",
                  d["pre_tokenizer"]["pretokenizers"].erase(1));
   EXPECT_REFUSED(kUnsupported, "decoder.type: got \"WordPiece\"", d["decoder"]["type"] = "WordPiece");
-  EXPECT_REFUSED(kUnsupported, "post_processor.type: got \"TemplateProcessing\"",
-                 (d["post_processor"] = {{"type", "TemplateProcessing"}}));
+  EXPECT_REFUSED(kUnsupported, "post_processor.type: got \"RobertaProcessing\"",
+                 (d["post_processor"] = {{"type", "RobertaProcessing"}}));
+  EXPECT_REFUSED(ErrorKind::kInvalid,
+                 "post_processor.single: ", (d["post_processor"] = {{"type", "TemplateProcessing"}}));
+  EXPECT_REFUSED(kUnsupported, "post_processor.single: got an array, need one Sequence",
+                 (d["post_processor"] = template_processing({kSpecialX})));
+  EXPECT_REFUSED(kUnsupported, "post_processor.single[1]: got an object, need one Sequence",
+                 (d["post_processor"] = template_processing({kText, kText})));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor.special_tokens: ",
+                 (d["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {kSpecialX, kText}}}));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor.single[0].SpecialToken: ",
+                 (d["post_processor"] = template_processing({nlohmann::json::object(), kText})));
 }
 
 TEST(TokenizerFile, SyntaxErrorsSayWhere) {

@@ -17,7 +17,8 @@ std::string file_of(void* function);
 // it; then as they are, for the loader to look for.
 std::vector<std::string> hip_library_files(std::string_view names);
 
-// Null where it does not load, and why in `reason`; no reason when there is no such file. What was opened stays.
+// Null where it does not load, and why in `reason`; no reason when there is no such file. What was opened
+// stays.
 void* open_hip_library(const std::string& file, std::string& reason);
 
 }  // namespace longspan::ops::device

@@ -20,13 +20,21 @@ namespace {
 
 constexpr size_t kPoolBytes = size_t{2} << 20;  // 32,768 records
 
-// Whatever puts work to a queue, in our launches and in libraries: around a call of these the program's own id
-// is recorded. Which of them there are differs between versions.
-constexpr const char* kLaunches[] = {
-    "hipLaunchKernel",          "hipExtLaunchKernel",       "hipModuleLaunchKernel", "hipExtModuleLaunchKernel",
-    "hipHccModuleLaunchKernel", "hipLaunchCooperativeKernel", "hipGraphLaunch",      "hipMemcpy",
-    "hipMemcpyAsync",           "hipMemcpyWithStream",      "hipMemcpy2DAsync",      "hipMemset",
-    "hipMemsetAsync"};
+// Whatever puts work to a queue, in our launches and in libraries: around a call of these the program's own
+// id is recorded. Which of them there are differs between versions.
+constexpr const char* kLaunches[] = {"hipLaunchKernel",
+                                     "hipExtLaunchKernel",
+                                     "hipModuleLaunchKernel",
+                                     "hipExtModuleLaunchKernel",
+                                     "hipHccModuleLaunchKernel",
+                                     "hipLaunchCooperativeKernel",
+                                     "hipGraphLaunch",
+                                     "hipMemcpy",
+                                     "hipMemcpyAsync",
+                                     "hipMemcpyWithStream",
+                                     "hipMemcpy2DAsync",
+                                     "hipMemset",
+                                     "hipMemsetAsync"};
 constexpr HipOp kOps[] = {HipOp::kDispatch, HipOp::kCopy};
 
 template <class Fn>
@@ -67,7 +75,8 @@ Functions load_functions(std::string_view names) {
 }
 
 int64_t steady_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -111,14 +120,14 @@ class RoctracerClock final : public KernelClock {
  private:
   void start() {
     check("API records", api_.set_properties(Domain::kHipApi, nullptr));
-    const PoolProperties properties{.mode = 0,
-                                    .buffer_bytes = kPoolBytes,
-                                    .allocate = nullptr,
-                                    .allocate_argument = nullptr,
-                                    .take_buffer = [](const char* begin, const char* end, void* clock) {
-                                      static_cast<RoctracerClock*>(clock)->read(begin, end);
-                                    },
-                                    .take_argument = this};
+    const PoolProperties properties{
+        .mode = 0,
+        .buffer_bytes = kPoolBytes,
+        .allocate = nullptr,
+        .allocate_argument = nullptr,
+        .take_buffer = [](const char* begin, const char* end,
+                          void* clock) { static_cast<RoctracerClock*>(clock)->read(begin, end); },
+        .take_argument = this};
     check("a pool of records", api_.open_pool(&properties, &pool_));
     offset_ns_ = measure_offset();
     for (const HipOp op : kOps) enable("records of kernels", Domain::kHipOps, static_cast<uint32_t>(op));
@@ -129,7 +138,8 @@ class RoctracerClock final : public KernelClock {
       enable(launch, Domain::kHipApi, op);
       ++num_launches;
     }
-    if (num_launches == 0) fail(ErrorKind::kEnvironment, "roctracer knows no function that launches a kernel");
+    if (num_launches == 0)
+      fail(ErrorKind::kEnvironment, "roctracer knows no function that launches a kernel");
   }
 
   void enable(const char* what, Domain domain, uint32_t op) {
@@ -200,6 +210,8 @@ class RoctracerClock final : public KernelClock {
 
 }  // namespace
 
-std::unique_ptr<KernelClock> start_clock(std::string_view names) { return std::make_unique<RoctracerClock>(names); }
+std::unique_ptr<KernelClock> start_clock(std::string_view names) {
+  return std::make_unique<RoctracerClock>(names);
+}
 
 }  // namespace longspan::ops::device::roctracer

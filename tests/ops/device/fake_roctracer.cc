@@ -21,7 +21,8 @@ using roctracer::Record;
 using roctracer::Status;
 constexpr Status kError{-1};
 
-const std::map<std::string, uint32_t> kOps = {{"hipLaunchKernel", 40}, {"hipMemcpyAsync", 41}};  // an old runtime's
+const std::map<std::string, uint32_t> kOps = {{"hipLaunchKernel", 40},
+                                              {"hipMemcpyAsync", 41}};  // an old runtime's
 
 struct Tracer {
   roctracer::PoolProperties properties{};
@@ -51,7 +52,9 @@ extern "C" {
 
 uint32_t roctracer_version_major() { return has_fault("version") ? 5 : 4; }
 const char* roctracer_error_string() { return "as asked"; }
-Status roctracer_set_properties(Domain domain, void*) { return domain == Domain::kHipApi ? Status::kSuccess : kError; }
+Status roctracer_set_properties(Domain domain, void*) {
+  return domain == Domain::kHipApi ? Status::kSuccess : kError;
+}
 Status roctracer_op_code(Domain domain, const char* name, uint32_t* op, uint32_t*) {
   const auto at = kOps.find(name);
   if (domain != Domain::kHipApi || at == kOps.end() || has_fault("no-launches")) return kError;
@@ -69,8 +72,10 @@ Status roctracer_flush_activity_expl(void*) {
   std::thread([&] {  // as the library does
     const char* const begin = reinterpret_cast<const char*>(full.data());
     if (!full.empty())
-      tracer.properties.take_buffer(begin, begin + full.size() * sizeof(Record), tracer.properties.take_argument);
-  }).join();
+      tracer.properties.take_buffer(begin, begin + full.size() * sizeof(Record),
+                                    tracer.properties.take_argument);
+  })
+      .join();
   return Status::kSuccess;
 }
 Status roctracer_close_pool_expl(void* pool) {
@@ -108,7 +113,8 @@ Status roctracer_activity_pop_external_correlation_id(uint64_t* last) {
 
 // The program calls a function of the runtime, which puts kernels (or, unnamed, a copy) to a queue: what a
 // roctracer that records it writes. Times of its own clock.
-void fake_launch(const char* function, const char* const* kernels, int num_kernels, uint64_t begin_ns, uint64_t end_ns) {
+void fake_launch(const char* function, const char* const* kernels, int num_kernels, uint64_t begin_ns,
+                 uint64_t end_ns) {
   if (!tracer.open) return;
   const uint64_t correlation = ++tracer.last_correlation;
   if (const auto at = kOps.find(function); at != kOps.end() && records(Domain::kHipApi, at->second)) {

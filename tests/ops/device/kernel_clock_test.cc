@@ -1,4 +1,5 @@
-// Kernel times through roctracer: what becomes of its records, and what stands in its way. A fake library serves.
+// Kernel times through roctracer: what becomes of its records, and what stands in its way. A fake library
+// serves.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -128,9 +129,10 @@ TEST_F(RoctracerClock, OneRunsAtATime) {
 }
 
 TEST_F(RoctracerClock, SaysWhatStandsInItsWay) {
-  EXPECT_EQ(refusal("libroctracer-of-nobody.so /nowhere/libroctracer64.so"),
-            "found none of libroctracer-of-nobody.so /nowhere/libroctracer64.so: install roctracer, or put its "
-            "folder into LD_LIBRARY_PATH");
+  EXPECT_EQ(
+      refusal("libroctracer-of-nobody.so /nowhere/libroctracer64.so"),
+      "found none of libroctracer-of-nobody.so /nowhere/libroctracer64.so: install roctracer, or put its "
+      "folder into LD_LIBRARY_PATH");
   EXPECT_EQ(refusal(FAKE_ROCTRACER_WITHOUT_POP),
             std::string(FAKE_ROCTRACER_WITHOUT_POP) +
                 " has no roctracer_activity_pop_external_correlation_id: need roctracer 4");
