@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/sanitizer.h"
 #include "ops/cpu/gemm_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -102,9 +103,10 @@ HWY_INLINE void sum_over_k(const Operands& args, const bf16* panel, V (&sums)[kR
   }
 }
 
-// C [kRows, kPanels panels] (+)= A B over one stretch of k.
+// C [kRows, kPanels panels] (+)= A B over one stretch of k. What it reads and writes is announced by
+// product().
 template <int kRows, int kPanels, class T>
-void block(const Operands& args, const T* panel) {
+__attribute__((no_sanitize("address", "undefined"))) void block(const Operands& args, const T* panel) {
   constexpr int kVecs = kPanels * kPanelVecs;
   V sums[kRows][kVecs];
   float edge[kPanelCols] = {};
@@ -181,10 +183,22 @@ void rows_of(const T* a, Index lda, const T* packed, float* c, Index ldc, Index 
   }
 }
 
+// product()'s operands, to AddressSanitizer. (That C is read where it is added to, too, its writing covers.)
+template <class T>
+void announce(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k) {
+  const auto bytes = [](Index count, size_t each) { return static_cast<size_t>(count) * each; };
+  for (Index i = 0; i < m; ++i) {
+    will_read(a + i * lda, bytes(k, sizeof(T)));
+    will_write(c + i * ldc, bytes(n, sizeof(float)));
+  }
+  if (m > 0) will_read(packed, bytes(packed_elements<T>(k, n), sizeof(T)));
+}
+
 template <class T>
 void product(const T* a, Index lda, const T* packed, float* c, Index ldc, Index m, Index n, Index k,
              Accumulate accumulate) {
   const bool add = accumulate == Accumulate::kYes;
+  announce(a, lda, packed, c, ldc, m, n, k);
   Index i = 0;
   for (; i + kBlockRows <= m; i += kBlockRows)
     rows_of<kBlockRows>(a + i * lda, lda, packed, c + i * ldc, ldc, n, k, add);
