@@ -177,15 +177,15 @@ TEST(TokenizerFile, WhatWeDoNotRunIsNamed) {
   EXPECT_REFUSED(kUnsupported, "decoder.type: got \"WordPiece\"", d["decoder"]["type"] = "WordPiece");
   EXPECT_REFUSED(kUnsupported, "post_processor.type: got \"RobertaProcessing\"",
                  (d["post_processor"] = {{"type", "RobertaProcessing"}}));
-  EXPECT_REFUSED(ErrorKind::kInvalid,
-                 "post_processor.single: ", (d["post_processor"] = {{"type", "TemplateProcessing"}}));
+  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor: got no field 'single'",
+                 (d["post_processor"] = {{"type", "TemplateProcessing"}}));
   EXPECT_REFUSED(kUnsupported, "post_processor.single: got an array, need one Sequence",
                  (d["post_processor"] = template_processing({kSpecialX})));
   EXPECT_REFUSED(kUnsupported, "post_processor.single[1]: got an object, need one Sequence",
                  (d["post_processor"] = template_processing({kText, kText})));
-  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor.special_tokens: ",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor: got no field 'special_tokens'",
                  (d["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {kSpecialX, kText}}}));
-  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor.single[0].SpecialToken: ",
+  EXPECT_REFUSED(ErrorKind::kInvalid, "post_processor.single[0]: got no field 'SpecialToken'",
                  (d["post_processor"] = template_processing({nlohmann::json::object(), kText})));
 }
 
