@@ -3,10 +3,36 @@
 #include <algorithm>
 #include <cmath>
 
+#include "text/utf8.h"
+
 namespace longspan::measure {
 namespace {
 
 const std::string kEnd;  // an answer that is over has the empty token
+
+// Servers list tokens differently. llama.cpp gives the end an entry without text, and of a character made of
+// several tokens the last one alone, with the text of all and candidates that are the last piece. Here the
+// end has no entry, and such a character has one: its text whole, its log probability that of the last token.
+std::vector<ScoredToken> by_character(const std::vector<ScoredToken>& tokens) {
+  std::vector<ScoredToken> entries;
+  std::string begun;  // bytes of a character that the next token goes on with
+  for (const ScoredToken& token : tokens) {
+    if (token.text.empty()) continue;
+    const std::string text = begun + token.text;
+    begun = text::incomplete_utf8_suffix(text) > 0 ? text : "";
+    if (!begun.empty()) continue;
+    ScoredToken& entry = entries.emplace_back(token);
+    std::string missing = text.substr(0, text.size() - token.text.size());
+    const std::string best = token.top.empty() ? "" : token.top.front().first;
+    if (missing.empty() && !best.empty() && text.size() > best.size() && text.ends_with(best) &&
+        text::find_invalid_utf8(best))
+      missing = text.substr(0, text.size() - best.size());
+    entry.text = text;
+    for (auto& candidate : entry.top) candidate.first.insert(0, missing);
+  }
+  if (!begun.empty()) entries.push_back({.text = begun});  // the answer breaks off inside a character
+  return entries;
+}
 
 // By how much the best token is better than `token`.
 std::optional<double> gap_to(const ScoredToken& chosen, const std::string& token) {
@@ -26,7 +52,9 @@ std::string gap_text(const std::optional<double>& gap) {
 
 }  // namespace
 
-AnswerComparison compare_answers(const std::vector<ScoredToken>& one, const std::vector<ScoredToken>& other) {
+AnswerComparison compare_answers(const std::vector<ScoredToken>& tokens_of_one,
+                                 const std::vector<ScoredToken>& tokens_of_other) {
+  const std::vector<ScoredToken> one = by_character(tokens_of_one), other = by_character(tokens_of_other);
   AnswerComparison comparison{.num_tokens = std::max(one.size(), other.size())};
   for (size_t i = 0; i < comparison.num_tokens; ++i) {
     const std::string& a = i < one.size() ? one[i].text : kEnd;

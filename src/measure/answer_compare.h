@@ -32,6 +32,8 @@ struct AnswerComparison {
   std::optional<Divergence> divergence;
 };
 
+// A character that several tokens make up counts as one token, and tokens without text (the end) as none:
+// that is where servers list them differently.
 AnswerComparison compare_answers(const std::vector<ScoredToken>& one, const std::vector<ScoredToken>& other);
 
 // One finding a prompt that diverges, and one for all. kFail: a difference that rounding does not explain.

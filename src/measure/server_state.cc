@@ -32,6 +32,12 @@ Json server_json(const LoadTarget& target, const std::string& path) {
   return json.is_discarded() ? Json(nullptr) : json;
 }
 
+void add_llama_cpp_props(ServerState& state, const Json& props) {
+  if (props.contains("build_info")) state.lasting["version"] = props["build_info"];
+  for (const char* name : {"model_path", "model_ftype", "total_slots"})
+    if (props.contains(name)) state.lasting[name] = props[name];
+}
+
 template <class Combine>
 Json combined_counts(const Json& a, const Json& b, const Combine& combine) {
   Json out = Json::object();
@@ -65,6 +71,8 @@ ServerState read_server_state(const LoadTarget& target) {
   if (const Json version = server_json(target, "/version");
       version.is_object() && version.contains("version"))
     state.lasting["version"] = version["version"];
+  else if (const Json props = server_json(target, "/props"); props.is_object())
+    add_llama_cpp_props(state, props);
   return state;
 }
 

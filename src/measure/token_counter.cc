@@ -12,14 +12,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// {count} or {tokens}; none where the server has no such route or does not know the fields.
-std::optional<int64_t> counted_by_server(const LoadTarget& target, const Json& body) {
+// Null where the server has no such route.
+Json posted(const LoadTarget& target, const std::string& path, const Json& body) {
   const server::HttpAnswer answer = server::http_request(
       target.url, target.timeouts,
-      {.method = "POST", .path = "/tokenize", .headers = bench_headers(target.api_key), .body = body.dump()});
-  if (answer.status != 200) return std::nullopt;
+      {.method = "POST", .path = path, .headers = bench_headers(target.api_key), .body = body.dump()});
+  if (answer.status != 200) return nullptr;
   const Json reply = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-  if (!reply.is_object()) return std::nullopt;
+  return reply.is_object() ? reply : Json();
+}
+
+// {count} or {tokens}; none where the server has no such route or does not know the fields.
+std::optional<int64_t> counted_by_server(const LoadTarget& target, const Json& body) {
+  if (body.is_null()) return std::nullopt;
+  const Json reply = posted(target, "/tokenize", body);
+  if (reply.is_null()) return std::nullopt;
   if (reply.contains("count") && reply["count"].is_number_integer()) return reply["count"].get<int64_t>();
   if (reply.contains("tokens") && reply["tokens"].is_array())
     return static_cast<int64_t>(reply["tokens"].size());
@@ -27,7 +34,7 @@ std::optional<int64_t> counted_by_server(const LoadTarget& target, const Json& b
 }
 
 struct Dialect {
-  Json (*body)(const LoadTarget&, const std::string& text);
+  Json (*body)(const LoadTarget&, const std::string& text);  // of /tokenize; null: it cannot be asked so
   bool chat_only;
   bool with_template;
 };
@@ -44,9 +51,16 @@ Json ask_prompt(const LoadTarget& target, const std::string& text) {
   return {{"model", target.model}, {"prompt", text}};
 }
 Json ask_content(const LoadTarget&, const std::string& text) { return {{"content", text}}; }
+// llama.cpp's /tokenize knows no messages, but another of its routes puts them into the template.
+Json ask_templated(const LoadTarget& target, const std::string& text) {
+  const Json reply = posted(target, "/apply-template", ask_messages(target, text));
+  if (!reply.is_object() || !reply.contains("prompt")) return nullptr;
+  return {{"content", reply["prompt"]}, {"add_special", true}, {"parse_special", true}};
+}
 
 constexpr Dialect kDialects[] = {
     {ask_messages, /*chat_only=*/true, /*with_template=*/true},
+    {ask_templated, /*chat_only=*/true, /*with_template=*/true},
     {ask_prompt, /*chat_only=*/false, /*with_template=*/false},
     {ask_content, /*chat_only=*/false, /*with_template=*/false},
 };

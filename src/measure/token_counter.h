@@ -18,8 +18,9 @@ struct TokenCounter {
   explicit operator bool() const { return static_cast<bool>(count); }
 };
 
-// Tries the dialects of vLLM and Longspan ({prompt} or {messages}) and of llama.cpp ({content}). Without such
-// a route the counter is empty. Throws kEnvironment when the server does not answer at all.
+// Tries the dialects of vLLM and Longspan ({prompt} or {messages}) and of llama.cpp (/apply-template,
+// {content}). Without such a route the counter is empty. Throws kEnvironment when the server does not answer
+// at all.
 TokenCounter server_token_counter(const LoadTarget& target);
 // Throws what text::Tokenizer::load and text::ChatTemplate::load throw.
 TokenCounter local_token_counter(const std::filesystem::path& model_dir, BenchEndpoint endpoint);

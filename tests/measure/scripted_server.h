@@ -30,6 +30,7 @@ class ScriptedServer {
   };
   std::function<Json()> status;  // of /v1/longspan/status; empty: there is none
   bool counts_tokens = true;
+  bool is_llama_cpp = false;  // counts {content} alone, has /apply-template and /props
 
   ScriptedServer()
       : server_(
@@ -60,6 +61,17 @@ class ScriptedServer {
   server::HttpResponse respond(server::HttpRequest& request) {
     if (request.path == "/v1/models") return {.body = R"({"data":[{"id":"scripted"}]})"};
     if (request.path == "/v1/longspan/status" && status) return {.body = status().dump()};
+    if (is_llama_cpp && request.path == "/props")
+      return {.body = R"({"build_info":"b1-abc","total_slots":4})"};
+    if (is_llama_cpp && request.path == "/apply-template")
+      return {.body =
+                  Json{{"prompt", "<user> " + Json::parse(request.body)["messages"][0].value("content", "") +
+                                      " </user> <assistant>"}}
+                      .dump()};
+    if (request.path == "/tokenize" && is_llama_cpp) {
+      const int count = count_words(Json::parse(request.body).value("content", ""));
+      return {.body = Json{{"tokens", std::vector<int>(static_cast<size_t>(count))}}.dump()};
+    }
     if (request.path == "/tokenize" && counts_tokens) {
       const Json body = Json::parse(request.body);
       const std::string text = body.contains("messages") ? body["messages"][0]["content"].get<std::string>()

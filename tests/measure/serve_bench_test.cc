@@ -2,6 +2,8 @@
 // claim.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "measure/scripted_server.h"
 #include "measure/serve_bench.h"
@@ -67,6 +69,20 @@ TEST(ServeBench, PromptsAreCountedByTheServer) {
   EXPECT_EQ(bench.result.counted, "the server's /tokenize");
   EXPECT_EQ(bench.result.groups[0].group.measured[0].num_tokens, 40);
   EXPECT_FALSE(bench.result.notes.empty()) << "usage says 7 tokens: the reader is told";
+}
+
+// Its /tokenize knows no messages: the template's three words come from another route.
+TEST(ServeBench, LlamaCppCountsTheTemplateToo) {
+  ScriptedServer server;
+  server.is_llama_cpp = true;
+  server.answer = [](int, const Json&) { return answer_after(1); };  // usage: 40 prompt tokens
+  const Bench bench = run_bench(server, {.num_prompts = 1, .num_warm_up = 1, .input_tokens = 40});
+  EXPECT_TRUE(bench.result.notes.empty()) << bench.result.notes.front();
+  EXPECT_EQ(bench.result.groups[0].group.measured[0].num_tokens, 40);
+  const auto text = server.requests()[1]["messages"][0]["content"].get<std::string>();
+  EXPECT_EQ(std::ranges::count_if(text, [](char c) { return c == ' ' || c == '\n'; }), 36) << text;
+  EXPECT_EQ(bench.json["environment"]["server"]["version"], "b1-abc");
+  EXPECT_EQ(bench.json["environment"]["server"]["total_slots"], 4);
 }
 
 // A trap of the reports: the first round of a fresh server, quoted as its speed.

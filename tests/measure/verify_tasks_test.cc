@@ -195,6 +195,40 @@ TEST(CompareServers, AnAnswerThatEndsEarlierDiverges) {
   EXPECT_NE(findings[1].text.find("A has the end"), std::string::npos) << findings[1].text;
 }
 
+// llama.cpp lists the token that ended the answer, without text; others do not.
+TEST(CompareServers, AnEntryForTheEndIsNoToken) {
+  for (const bool end_is_listed_first : {true, false}) {
+    std::vector<ScoredToken> listed = {token("a", -0.1), token("", -1e-5, {{"b", -11}})};
+    std::vector<ScoredToken> bare = {token("a", -0.1)};
+    if (!end_is_listed_first) listed.swap(bare);
+    const Findings findings = compare(listed, bare);
+    ASSERT_EQ(findings.size(), 1u) << to_text(findings);
+    EXPECT_FALSE(any_failed(findings)) << to_text(findings);
+    EXPECT_TRUE(findings[0].text.ends_with("of 1 equal tokens within 0")) << findings[0].text;
+  }
+}
+
+// llama.cpp lists a character of several tokens once, at its last token, with the character's text.
+TEST(CompareServers, TokensOfOneCharacterAreListedInTwoWays) {
+  const std::vector<ScoredToken> pieces = {token("a", -0.1), token("\xE5\xAE", -0.3),
+                                           token("\x81", -0.2, {{"\x89", -0.3}}), token("b", -0.1)};
+  ScoredToken whole = token("\x81", -0.25, {{"\x89", -0.35}});
+  whole.text = "\xE5\xAE\x81";
+  const Findings findings = compare(pieces, {token("a", -0.1), whole, token("b", -0.1)});
+  ASSERT_EQ(findings.size(), 1u) << to_text(findings);
+  EXPECT_FALSE(any_failed(findings)) << to_text(findings);
+  EXPECT_NE(findings[0].text.find("of 3 equal tokens within 0.05"), std::string::npos) << findings[0].text;
+
+  ScoredToken other = token("\x89", -0.3, {{"\x81", -0.31}});
+  other.text = "\xE5\xAE\x89";
+  const Findings tie = compare(pieces, {token("a", -0.1), other, token("b", -0.1)});
+  EXPECT_FALSE(any_failed(tie)) << to_text(tie);
+  other.top[1].second = -2.4;
+  EXPECT_TRUE(any_failed(compare(pieces, {token("a", -0.1), other, token("b", -0.1)})));
+  EXPECT_TRUE(any_failed(compare({token("a", -0.1)}, {token("a", -0.1), token("\xE5", -0.3)})))
+      << "a character that breaks off is not lost";
+}
+
 TEST(CompareServers, EqualTokensWithOtherProbabilitiesAreNoAgreement) {
   EXPECT_TRUE(any_failed(compare({token("a", -0.1)}, {token("a", -1.9)})));
 }
