@@ -55,6 +55,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
                        .slots = tables.slots,
                        .kv = kv,
                        .q_out = q});
+  if (f.cache_only) return;
 
   // Softmax attention over the cache, times the output gate.
   const TensorView heads = f.arena.take(f.dtype, {num_tokens, layer.num_q_heads * d});
@@ -115,6 +116,7 @@ void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, co
                      .seqs = f.in.seqs,
                      .checkpoints = tables.checkpoints,
                      .out = y.split_last(layer.num_v_heads, layer.v_dim)});
+  if (f.cache_only) return;
   f.ops.matmul({.x = y, .num_decode_rows = f.num_decode_rows(), .weight = layer.out.get(), .out = out});
 }
 

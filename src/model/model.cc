@@ -133,7 +133,7 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
   ops_.embed({.ids = in.token_ids, .table = weights_.embed.get(), .out = x});
 
   // x = x + mixer(norm(x)); x = x + mlp(norm(x)). A block's output waits in delta until the next norm adds
-  // it.
+  // it. Of the last layer a step without logits, as most chunks of a long prompt are, needs only the cache.
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
     ops_.begin_layer(static_cast<Index>(i));
@@ -144,8 +144,10 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
                    .eps = layer.input_norm.eps,
                    .out = normed});
     if (in.layer_tap) tap(in, static_cast<Index>(i), x);
+    f.cache_only = i + 1 == weights_.layers.size() && in.logit_rows.dim(0) == 0;
     std::visit([&](const auto& mixer) { model::forward(mixer, cache.layers[i], f, normed, delta); },
                layer.mixer);
+    if (f.cache_only) break;
     ops_.rms_norm({.x = x,
                    .delta = delta,
                    .weight = layer.post_norm.weight.view(),

@@ -1,6 +1,8 @@
 // Engine: the life of a request from submit() to the end, whichever way it ends.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 
@@ -61,6 +63,29 @@ TEST(Engine, TheWarmUpLeavesNoTrace) {
   EXPECT_EQ(status.prefix.num_nodes, 0);
   EXPECT_EQ(status.pages.num_free, status.pages.num_pages);
   EXPECT_EQ(status.num_generated_tokens, 0);
+}
+
+// Of the last layer a chunk that ends inside its prompt leaves K and V, or the state, and nothing else.
+TEST(Engine, ChunksWithoutATokenSkipWhatNobodyReads) {
+  engine::EngineOptions options = tiny();
+  options.max_num_batched_tokens = 128;
+  engine::Engine engine(options);
+  const auto trace = std::make_shared<engine::StepTrace>();
+  ASSERT_TRUE(engine.set_trace(trace, std::chrono::seconds(10)));
+  testing::generate(engine, prompt(300), /*max_new_tokens=*/1);  // 128, 128, 44
+  ASSERT_TRUE(engine.set_trace(nullptr, std::chrono::seconds(10)));
+  std::map<int32_t, int> attention_rows, gate_up_rows;  // by layer, over the chunks
+  while (!trace->done())
+    for (const engine::TraceEvent& event : trace->take(std::chrono::milliseconds(100))) {
+      if (event.kind != engine::TraceEvent::Kind::kOp) continue;
+      if (event.op.kind == ops::OpKind::kAttention) attention_rows[event.op.layer] += event.op.rows;
+      if (event.op.kind == ops::OpKind::kMatmulSwiGlu) gate_up_rows[event.op.layer] += event.op.rows;
+    }
+  const auto last = static_cast<int32_t>(engine.info().config.num_layers()) - 1;
+  for (const auto& [layer, rows] : gate_up_rows) EXPECT_EQ(rows, layer == last ? 44 : 300) << layer;
+  EXPECT_EQ(std::ssize(gate_up_rows), last + 1);
+  ASSERT_GE(attention_rows.size(), 2u);
+  for (const auto& [layer, rows] : attention_rows) EXPECT_EQ(rows, layer == last ? 44 : 300) << layer;
 }
 
 // In a cache that every other prompt fills anew.
