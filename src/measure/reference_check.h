@@ -19,6 +19,7 @@ struct OpError {
   std::string op;              // "gated_delta"
   std::string output;          // "out", "K and V", "state", "history"
   double relative_l2 = 0;      // |got - want| / |want|
+  double tolerance = 0;        // what rounding explains of it
   int64_t num_non_finite = 0;  // where the reference is finite
   std::string where;           // "heads 2, 3 of 6", "slot 130"
 
@@ -34,8 +35,10 @@ struct OpReport {
   std::optional<OpError> first;          // past its tolerance, in the order of computation
 };
 
-// |got - want| / |want| that rounding explains, for results in `dtype`.
-double op_tolerance(DType dtype);
+// |got - want| / |want| that rounding explains, for results in `dtype`. Packed weights (4 bits, FP8) are
+// rounded to it once more when they are unpacked; the reference multiplies the numbers that the codes stand
+// for.
+double op_tolerance(DType dtype, bool packed_weight);
 
 class ReferenceCheck final : public BackendFront {
  public:
@@ -58,8 +61,9 @@ class ReferenceCheck final : public BackendFront {
   void run(const OpCall& call) override;
 
  private:
-  void compare(OpCall got, OpCall want, OpCall before);  // all three in host memory
-  void add(OpError error, DType dtype);
+  // All three in host memory.
+  void compare(OpCall got, OpCall want, OpCall before, bool packed_weight);
+  void add(OpError error);
 
   std::unique_ptr<ops::Backend> reference_;
   std::shared_ptr<OpReport> report_;

@@ -78,16 +78,15 @@ Findings verify_operations(const VerifyOptions& options) {
   else
     findings.push_back({"finite", Verdict::kOk,
                         fmt::format("all results of {} operations are finite", report.num_calls), ""});
-  const double tolerance = op_tolerance(engine.info().dtype);
   if (report.first && !bad_numbers)
     findings.push_back(
         {"operations", Verdict::kFail,
-         fmt::format("{}; rounding explains {:.2g}", report.first->text(), tolerance),
+         fmt::format("{}; rounding explains {:.2g}", report.first->text(), report.first->tolerance),
          "its inputs are the reference's: the kernel, its arguments or its weights are at fault"});
   else if (worst != nullptr && !bad_numbers)
     findings.push_back({"operations", Verdict::kOk,
                         fmt::format("each of {} within {:.2g} of the reference on the same inputs ({})",
-                                    report.num_calls, tolerance, table),
+                                    report.num_calls, worst->tolerance, table),
                         ""});
   return findings;
 }

@@ -75,6 +75,18 @@ TEST(VerifySoundModel, PassesInEitherLayout) {
   EXPECT_FALSE(any_failed(findings)) << to_text(findings);
 }
 
+// The reference multiplies the numbers that codes stand for, the processor the same rounded to bfloat16.
+TEST(VerifySoundModel, PassesWithPackedWeights) {
+  for (const char* name : {"quant_awq_g128", "quant_gptq_g128_sym", "quant_ct_g128_sym", "quant_ct_g32_asym",
+                           "quant_fp8_block128"})
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      VerifyOptions options = options_with({}, dtype);
+      options.engine.model = testing::model_dir(name);
+      const Findings findings = verify_operations(options);
+      EXPECT_FALSE(any_failed(findings)) << name << "\n" << to_text(findings);
+    }
+}
+
 // ---- planted faults ----
 
 TEST(VerifyFindsAFault, OneWrongSlot) {
