@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "core/error.h"
 
@@ -196,10 +197,16 @@ void add_load_voids(const Json& a, const Json& b, const std::string& which, std:
 }
 
 void add_machine_voids(Comparison& comparison) {
-  for (const EnvironmentDifference& difference : comparison.environment)
-    if (listed(kPlace, difference.key))
+  for (const EnvironmentDifference& difference : comparison.environment) {
+    if (!listed(kPlace, difference.key)) continue;
+    if (difference.a == "-" || difference.b == "-")  // another program, which does not say
+      comparison.remarks.push_back(fmt::format("{} does not say its {}: whether it is {} is not known",
+                                               difference.a == "-" ? "A" : "B", difference.key,
+                                               difference.a == "-" ? difference.b : difference.a));
+    else
       comparison.voids.push_back(fmt::format("measured in two places: {} {} against {}", difference.key,
                                              difference.a, difference.b));
+  }
 }
 
 void add_drift_voids(Comparison& comparison) {
@@ -248,10 +255,12 @@ void add_repeat_voids(const Json& a, const Json& again, Comparison& comparison) 
 
 void add_remarks(const Json& a, const Json& b, Comparison& comparison) {
   const std::vector<std::string> things = differing_things(comparison.environment);
+  constexpr size_t kMaxNamed = 8;  // two programs differ in all that either says
   if (things.size() > 1)
-    comparison.remarks.push_back(
-        fmt::format("the environments differ in {} things, so a ratio belongs to all of them together: {}",
-                    things.size(), fmt::join(things, ", ")));
+    comparison.remarks.push_back(fmt::format(
+        "the environments differ in {} things, so a ratio belongs to all of them together: {}{}",
+        things.size(), fmt::join(std::span(things).first(std::min(things.size(), kMaxNamed)), ", "),
+        things.size() > kMaxNamed ? ", ..." : ""));
   if (things.empty() && a.contains("environment") && b.contains("environment"))
     comparison.remarks.push_back("the environments are the same: A and B are one thing, measured twice");
   if (!a.contains("environment") || !b.contains("environment"))

@@ -226,6 +226,17 @@ TEST(Compare, TwoPlacesAreVoid) {
   EXPECT_TRUE(says(compared(serving(), b).voids, "measured in two places: server.device cpu against gfx936"));
 }
 
+TEST(Compare, AnotherProgramMayNotSayWhereItRuns) {
+  Json b = serving(2);
+  b["environment"]["server"] = {{"model", "model.gguf"}, {"build_info", "b1-0c1e570"}};
+  for (int i = 0; i < 9; ++i) b["environment"]["server"]["setting" + std::to_string(i)] = i;
+  const Comparison comparison = compared(serving(), b);
+  EXPECT_TRUE(comparison.ok());
+  EXPECT_TRUE(says(comparison.remarks, "B does not say its server.device: whether it is cpu is not known"));
+  EXPECT_TRUE(says(comparison.remarks, "things, so a ratio belongs to all of them together: server.build"));
+  EXPECT_TRUE(says(comparison.remarks, ", ..."));
+}
+
 TEST(Compare, TheSameThingTwiceIsSaid) {
   EXPECT_TRUE(says(compared(serving(), serving()).remarks, "one thing, measured twice"));
 }
