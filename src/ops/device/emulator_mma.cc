@@ -39,7 +39,7 @@ void multiply(uint64_t* products, int num_lanes) {
   };
   for (int first = 0; first < num_lanes; first += kMmaWave) {
     float a[16][16], b[16][8], c[16][8];
-    const auto part = [&](int lane) { return emulator::from_bits<Product*>(products[first + lane]); };
+    const auto part = [&](int lane) { return reinterpret_cast<Product*>(products[first + lane]); };
     for (int lane = 0; lane < kMmaWave; ++lane) {
       const Product& mine = *part(lane);
       const int g = lane / 4, t = 2 * (lane % 4);
@@ -58,7 +58,7 @@ void multiply(uint64_t* products, int num_lanes) {
 }
 
 void multiply_together(Product mine, emulator::WaveWork work, const Site& where) {
-  emulator::work_together(work, emulator::to_bits(&mine), kMmaWave, where);
+  emulator::work_together(work, reinterpret_cast<uintptr_t>(&mine), kMmaWave, where);
 }
 
 }  // namespace
