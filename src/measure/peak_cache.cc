@@ -1,8 +1,7 @@
 #include "measure/peak_cache.h"
 
-#include <ctime>
-
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>

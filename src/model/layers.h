@@ -62,8 +62,8 @@ struct Forward {
   Arena& arena;
   TensorView cos_sin;  // f32 [num_tokens, rotary_dim]
   DType dtype;         // T
-  bool cache_only =
-      false;  // nobody reads the block's output: a mixer does what its cache needs, and leaves `out`
+  // Nobody reads the block's output: a mixer does what its cache needs, and leaves `out`.
+  bool cache_only = false;
 
   Index num_decode_rows() const { return in.seqs.num_decode_seqs; }  // the first rows, one a sequence
 };
