@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench.h"
+#include "cli/settings.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "measure/input_prep.h"

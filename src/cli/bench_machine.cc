@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "cli/bench.h"
+#include "cli/settings.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
