@@ -1,6 +1,7 @@
 // Attention of one query token over its paged context. The context is cut into segments, each the work of
 // one block for the query heads that share a KV head; a second kernel joins the segments in order. How a
 // context is cut depends on its own length only.
+#include "ops/device/activation.h"
 #include "ops/device/decode_segments.h"
 #include "ops/device/kernels.h"
 #include "ops/device/kv_reader.h"
@@ -201,13 +202,13 @@ struct DecodeKernel {
   }
 };
 
-// Block (query head, sequence): segments joined, then the output gate. Of the segments' sums each quarter of
-// the threads adds its share in order; of the weights the block's tree does.
+// Block (query head, sequence, slice of the columns): segments joined, then the output gate. Of the segments'
+// sums each quarter of the threads adds its share in order; of the weights the block's tree does.
 template <int kWave, class T>
 struct JoinKernel {
   static constexpr bool kOverlaps = true;
-  static constexpr int kThreads = 1024;
-  static constexpr int kColumns = kGroup * kMaxElements;
+  static constexpr int kThreads = 256;
+  static constexpr int kColumns = 64;
   static constexpr int kParts = kThreads / kColumns;
   static constexpr int kHeld = 16;  // segments a thread reads at once
   static_assert(kSegmentBlocks <= kThreads);
@@ -241,7 +242,7 @@ struct JoinKernel {
     const int i = thread_idx();  // segments are fewer than threads
     Vec<float, 2> norm{{-INFINITY, 0.0f}};
     if (i < count) norm = partials.norms.load<2>(2 * (first + i));
-    const int d = i % kColumns;
+    const int d = block_idx().z * kColumns + i % kColumns;
     const int share = (count + kParts - 1) / kParts;
     const int begin = i / kColumns * share;
     const int end = begin + share < count ? begin + share : count;
@@ -265,12 +266,12 @@ struct JoinKernel {
       for (int n = begin + kHeld; n < end; ++n) sum += shrinks.get(n) * part_sum(first + n, d);
     sums.put(thread_idx(), sum);
     block_sync();
-    if (thread_idx() >= partials.head_dim) return;
+    if (i >= kColumns || !inside) return;
     sum = 0.0f;
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) sum += sums.get(p * kColumns + d);
+    for (int p = 0; p < kParts; ++p) sum += sums.get(p * kColumns + i);
     float value = rounded<T>(sum / weight);
-    if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-open)));
+    if (!gate.empty()) value *= rounded<T>(sigmoid(open));
     out.row(token, head).set(d, value);
   }
 
@@ -304,9 +305,10 @@ Partials reserve_partials(const Context& context, const Attention& args, int blo
   const int max_segments = context.decode_segments > 0 ? context.decode_segments : segment_limit(blocks);
   const int num_segments = std::min(max_segments, ceil_div(capacity, kSegmentUnit));
   const Index rows = args.num_seqs * num_q_heads * num_segments;
+  const Index norm_floats = (2 * rows + 3) / 4 * 4;  // the sums are whole 16-byte words
   auto* const floats = static_cast<float*>(
-      context.scratch.reserve(static_cast<size_t>(rows * (head_dim + 2)) * sizeof(float)));
-  return {.sums = {floats + 2 * rows},
+      context.scratch.reserve(static_cast<size_t>(norm_floats + rows * head_dim) * sizeof(float)));
+  return {.sums = {floats + norm_floats},
           .norms = {floats},
           .num_q_heads = static_cast<int>(num_q_heads),
           .num_segments = num_segments,
@@ -335,7 +337,8 @@ void attention_decode(const Context& context, const Attention& args) {
       using Kernel = JoinKernel<kWave, T>;
       launch(context.device,
              {.name = "attention_join",
-              .grid = {partials.num_q_heads, static_cast<int>(args.num_seqs)},
+              .grid = {partials.num_q_heads, static_cast<int>(args.num_seqs),
+                       ceil_div(partials.head_dim, Kernel::kColumns)},
               .shared_bytes = Kernel::shared_size(partials.num_segments)},
              Kernel{.partials = partials,
                     .seqs = seq_table(args.seqs),

@@ -65,15 +65,16 @@ struct MmaDecodeKernel {
 
     const Global<int32_t> table = block_table.row(seq_idx);
     int base = begin + thread_idx() / kMmaWave * kTile;
-    if (base < end) prefetch(table, kv_head, base, end);
+    Tile tile;
+    const bool written =
+        base + kTile < seq_len;  // by earlier steps; the last token's K and V are of this one
+    if (base < end && written) load(table, kv_head, base, end, tile);
     await_previous();
     if (begin >= seq_len) return;
     Word query[kKeyWords];
     load_query(seqs.query_start_loc.get(seq_idx), first_head, num_heads, query);
     State state;
-    Tile tile;
-    if (base < end) load_keys(table, kv_head, base, end, tile);
-    if (base < end) load_values(table, kv_head, base, end, tile);
+    if (base < end && !written) load(table, kv_head, base, end, tile);
     const float k_scale = kv.scale(0, kv_head), v_scale = kv.scale(1, kv_head);
     while (base < end) {
       const int next = base + kWaves * kTile;
@@ -109,18 +110,6 @@ struct MmaDecodeKernel {
              expand_pair<T>(raw.v[1], scale), expand_pair<T>(raw.v[1] >> 16, scale)}};
   }
 
-  // A lane takes half of a row of K and of V.
-  DEVICE_FN void prefetch(Global<int32_t> table, int kv_head, int base, int end) const {
-    constexpr int kLine = 128 / static_cast<int>(sizeof(E));
-    const int page = table.get(base / kv.page_tokens);
-    const int lane = thread_idx() % kMmaWave;
-#pragma unroll
-    for (int plane = 0; plane < 2; ++plane) {
-      const Global<E> from = row(table, page, plane, kv_head, base, lane % 16, end);
-      for (int d = lane / 16 * kLine; d < kDim; d += 2 * kLine) from.prefetch(d);
-    }
-  }
-
   // Row `i` of the tile; what lies behind `end` reads the last row and gets no weight.
   DEVICE_FN Global<E> row(Global<int32_t> table, int page, int plane, int kv_head, int base, int i,
                           int end) const {
@@ -145,6 +134,11 @@ struct MmaDecodeKernel {
 #pragma unroll
       for (int i = 0; i < kDim / 64; ++i) tile.v[j][i] = word<Raw>(from, 8 * i + g());
     }
+  }
+
+  DEVICE_FN void load(Global<int32_t> table, int kv_head, int base, int end, Tile& tile) const {
+    load_keys(table, kv_head, base, end, tile);
+    load_values(table, kv_head, base, end, tile);
   }
 
   // score = q k^T: rows heads, columns keys. A word is two steps of four elements a lane.
@@ -238,7 +232,8 @@ struct MmaDecodeKernel {
       weights.put(wave * kHeads + g(), weight);
     }
     block_sync();
-    for (int h = 0; h < num_heads; ++h) {
+    for (int i = thread_idx(); i < num_heads * (kDim / 4); i += kThreads) {
+      const int h = i / (kDim / 4), d = i % (kDim / 4) * 4;
       float max = -INFINITY, total = 0.0f, shrink[kWaves];
 #pragma unroll
       for (int w = 0; w < kWaves; ++w) max = fmaxf(max, maxima.get(w * kHeads + h));
@@ -247,15 +242,16 @@ struct MmaDecodeKernel {
         shrink[w] = exp2f(maxima.get(w * kHeads + h) - max);
         total += shrink[w] * weights.get(w * kHeads + h);
       }
-      const int64_t to = partials.row(block_idx().z, first_head + h, block_idx().x);
-      for (int d = thread_idx(); d < kDim; d += kThreads) {
-        float sum = 0.0f;
+      Vec<float, 4> sum{};
 #pragma unroll
-        for (int w = 0; w < kWaves; ++w) sum += shrink[w] * sums.get((w * kHeads + h) * kDim + d);
-        partials.sums.put(to * kDim + d, sum);
+      for (int w = 0; w < kWaves; ++w) {
+        const Vec<float, 4> part = sums.load<4>((w * kHeads + h) * kDim + d);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum.v[e] += shrink[w] * part.v[e];
       }
-      if (thread_idx() != 0) continue;
-      partials.norms.store<2>(2 * to, Vec<float, 2>{{max, total}});
+      const int64_t to = partials.row(block_idx().z, first_head + h, block_idx().x);
+      partials.sums.store<4>(to * kDim + d, sum);
+      if (d == 0) partials.norms.store<2>(2 * to, Vec<float, 2>{{max, total}});
     }
   }
 };

@@ -1,5 +1,6 @@
 // Attention of prompt chunks on matrix units: 16-bit floats, heads of 64, 128 or 256, rows in whole 16-byte
 // words. The plain form (attention_prefill.cc) takes what this one does not.
+#include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/mma.h"
@@ -203,7 +204,7 @@ struct MmaPrefillKernel {
         for (int e = 0; e < 2; ++e) {
           value[e] = rounded<T>(sum[n].v[2 * half + e] / weight);
           if (gate.empty()) continue;
-          value[e] *= rounded<T>(1.0f / (1.0f + expf(-gate.row(first_token + row, head).at(d + e))));
+          value[e] *= rounded<T>(sigmoid(gate.row(first_token + row, head).at(d + e)));
         }
         const Vec<T, 2> pair{{from_float<T>(value[0]), from_float<T>(value[1])}};
         out.row(first_token + row, head).template store<2>(d, pair);

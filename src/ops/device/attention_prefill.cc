@@ -1,4 +1,5 @@
 // Attention of prompt chunks over the paged cache, without matrix units: the form that every card has.
+#include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/kv_reader.h"
 #include "ops/device/launch.h"
@@ -96,7 +97,7 @@ struct PrefillKernel {
         const int d = (part + w * kShare) * kVec<T> + e;
         if (d >= kv.head_dim) continue;
         float value = rounded<T>(sum[w][e] / weight);
-        if (!gate.empty()) value *= rounded<T>(1.0f / (1.0f + expf(-gate.row(token, head).at(d))));
+        if (!gate.empty()) value *= rounded<T>(sigmoid(gate.row(token, head).at(d)));
         out.row(token, head).set(d, value);
       }
   }

@@ -3,6 +3,7 @@
 // bits.
 #include <cudaTypedefs.h>
 
+#include "ops/device/activation.h"
 #include "ops/device/backend.h"
 #include "ops/device/hopper.h"
 #include "ops/device/kernels.h"
@@ -331,7 +332,7 @@ struct WgmmaPrefillKernel {
   DEVICE_FN static void apply_gate(const Vec<T, 8>& gates, Vec<T, 8>& values) {
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const float open = rounded<T>(1.0f / (1.0f + expf(-to_float(gates.v[e]))));
+      const float open = rounded<T>(sigmoid(to_float(gates.v[e])));
       values.v[e] = from_float<T>(to_float(values.v[e]) * open);
     }
   }

@@ -52,15 +52,18 @@ struct ConvKernel {
   }
 };
 
-// Thread: one word of channels over a run of one sequence's tokens, the taps and the last inputs in
-// registers. Sums in ConvKernel's order, whatever kRunTokens.
+// Thread: four channels over a run of one sequence's tokens, the taps and the last inputs in registers. Few
+// registers a thread, so that enough of them wait for memory at once. Sums in ConvKernel's order, whatever
+// kRunTokens.
 template <class T, int kTaps, int kRunTokens>
 struct ConvRunKernel {
   static constexpr int kThreads = 128;
   static constexpr int kRun = kRunTokens;
-  static constexpr int kAtOnce = 4;  // tokens on their way
-  static constexpr int kChannels = kThreads * kVec<T>;
-  using Word = Vec<T, kVec<T>>;
+  static constexpr int kAtOnce = kRun < 8 ? kRun : 8;  // tokens on their way
+  static constexpr int kWidth = 4;
+  static constexpr int kChannels = kThreads * kWidth;
+  static_assert(kTaps == 4 && kRun % kAtOnce == 0);
+  using Word = Vec<T, kWidth>;
   Matrix<T> x;           // [num_tokens, channels]
   Global<float> weight;  // [channels, kTaps]
   Matrix<T> out;         // [num_tokens, channels]
@@ -80,12 +83,11 @@ struct ConvRunKernel {
       if (run < runs) break;
       run -= runs;
     }
-    const int c = block_idx().x * kChannels + thread_idx() * kVec<T>;
+    const int c = block_idx().x * kChannels + thread_idx() * kWidth;
     if (seq_idx == end_seq || c >= state.channels) return;
-    Vec<float, 4> taps[kTaps * kVec<T> / 4];
+    Vec<float, kTaps> taps[kWidth];
 #pragma unroll
-    for (int i = 0; i < kTaps * kVec<T> / 4; ++i)
-      taps[i] = weight.load<4>(static_cast<int64_t>(c) * kTaps + i * 4);
+    for (int e = 0; e < kWidth; ++e) taps[e] = weight.load<kTaps>(static_cast<int64_t>(c + e) * kTaps);
     const int begin = run * kRun;
     const int end = begin + kRun < span.num_rows ? begin + kRun : span.num_rows;
     Word window[kTaps - 1 + kAtOnce];
@@ -96,19 +98,18 @@ struct ConvRunKernel {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
         window[kTaps - 1 + i] =
-            x.row(span.first_row + (row + i < end ? row + i : end - 1)).template load<kVec<T>>(c);
+            x.row(span.first_row + (row + i < end ? row + i : end - 1)).template load<kWidth>(c);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         Word result;
 #pragma unroll
-        for (int e = 0; e < kVec<T>; ++e) {
+        for (int e = 0; e < kWidth; ++e) {
           float sum = 0.0f;
 #pragma unroll
-          for (int j = 0; j < kTaps; ++j)
-            sum += taps[(e * kTaps + j) / 4].v[(e * kTaps + j) % 4] * to_float(window[i + j].v[e]);
+          for (int j = 0; j < kTaps; ++j) sum += taps[e].v[j] * to_float(window[i + j].v[e]);
           result.v[e] = from_float<T>(silu(sum));
         }
-        if (row + i < end) out.row(span.first_row + row + i).template store<kVec<T>>(c, result);
+        if (row + i < end) out.row(span.first_row + row + i).template store<kWidth>(c, result);
       }
 #pragma unroll
       for (int j = 0; j < kTaps - 1; ++j) window[j] = window[j + kAtOnce];
@@ -116,12 +117,12 @@ struct ConvRunKernel {
   }
 
   DEVICE_FN Word input(const Span& span, Global<T> history, int idx, int c) const {
-    if (idx >= 0) return x.row(span.first_row + idx).template load<kVec<T>>(c);
+    if (idx >= 0) return x.row(span.first_row + idx).template load<kWidth>(c);
     Word word;
     if (span.context_len > 0)
-      return history.template load<kVec<T>>(static_cast<int64_t>(kTaps - 1 + idx) * state.channels + c);
+      return history.template load<kWidth>(static_cast<int64_t>(kTaps - 1 + idx) * state.channels + c);
 #pragma unroll
-    for (int e = 0; e < kVec<T>; ++e) word.v[e] = from_float<T>(0.0f);
+    for (int e = 0; e < kWidth; ++e) word.v[e] = from_float<T>(0.0f);
     return word;
   }
 };
@@ -201,7 +202,7 @@ void launch_conv(const Context& context, const CausalConv& args) {
     if (num_rows <= kFewRows)
       run.template operator()<ConvRunKernel<T, kWordTaps, 4>>();
     else
-      run.template operator()<ConvRunKernel<T, kWordTaps, 16>>();
+      run.template operator()<ConvRunKernel<T, kWordTaps, 32>>();
     return;
   }
   launch(context.device,

@@ -1,4 +1,5 @@
 // The convolution of one token a sequence: its output and the history that it leaves, in one pass.
+#include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
 #include "ops/device/paged_kv.h"
@@ -49,7 +50,7 @@ struct ConvDecodeKernel {
 #pragma unroll
     for (int j = 0; j < kMaxKernel; ++j)
       if (j < state.kernel) sum += taps[j] * to_float(inputs[j]);
-    out.row(row).set(c, sum / (1.0f + expf(-sum)));
+    out.row(row).set(c, silu(sum));
 
     const int saved = checkpoint_page(checkpoints, num_checkpoints, seq_idx, seq_len);
 #pragma unroll

@@ -152,6 +152,7 @@ uint16_t float_to_half(float value);
 }  // namespace emulator
 
 inline float exp2_approx(float x) { return std::exp2(x); }
+inline float reciprocal_approx(float x) { return 1.0f / x; }
 inline float half_to_float(uint16_t bits) { return emulator::half_to_float(bits); }
 inline uint16_t float_to_half(float value) { return emulator::float_to_half(value); }
 inline float bfloat_to_float(uint16_t bits) {

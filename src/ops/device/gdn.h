@@ -1,6 +1,7 @@
 // What the two forms of the gated delta rule share: their inputs, gates and norms.
 #pragma once
 
+#include "ops/device/activation.h"
 #include "ops/device/launch.h"
 #include "ops/device/paged_kv.h"
 #include "ops/device/state.h"
@@ -25,7 +26,7 @@ struct GdnInputs {
     const float softplus = x > 20.0f ? x : log1pf(expf(x));
     return -expf(a_log.get(head)) * softplus;
   }
-  DEVICE_FN float beta(int64_t row, int head) const { return 1.0f / (1.0f + expf(-b.row(row).at(head))); }
+  DEVICE_FN float beta(int64_t row, int head) const { return sigmoid(b.row(row).at(head)); }
 };
 
 template <class T>
@@ -55,9 +56,8 @@ struct GatedNorm {
   DEVICE_FN float scale(float squares) const {
     return 1.0f / sqrtf(squares / static_cast<float>(v_dim) + eps);
   }
-  DEVICE_FN void write(int64_t row, int head, int c, float o, float scaling) const {
-    const float gate = z.row(row, head).at(c);
-    out.row(row, head).set(c, o * scaling * norm.get(c) * (gate / (1.0f + expf(-gate))));
+  DEVICE_FN void write(int64_t row, int head, int c, float normed, float gate) const {
+    out.row(row, head).set(c, normed * silu(gate));
   }
 };
 

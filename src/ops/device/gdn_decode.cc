@@ -46,13 +46,15 @@ struct GdnDecodeFastKernel {
     const bool fresh = context_len == 0;
     const int64_t first = (thread / (kDim / 4)) * kRows * kDim + thread % (kDim / 4) * 4;
     const Global<float> s = in.state.s(in.pages.get(seq_idx), head) + first;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) s.prefetch(i * kDim);
-    await_previous();
-
-    Quad held[kRows];
+    Quad held[kRows];  // no kernel of this step writes S before this one
 #pragma unroll
     for (int i = 0; i < kRows; ++i) held[i] = s.load<4>(i * kDim);
+    const bool owns_column = thread < kDim;
+    const float weight = owns_column ? norm.norm.get(thread) : 0.0f;
+    await_previous();
+
+    const float v = owns_column ? in.v.row(row, head).at(thread) : 0.0f;
+    const float z = owns_column ? norm.z.row(row, head).at(thread) : 0.0f;
     const int key_head = head / in.heads_per_key;
     if (Wave<kWave>::index() == 0) load_unit(in.q.row(row, key_head), qs, 1.0f / sqrtf(float{kDim}));
     if (Wave<kWave>::index() == 1) load_unit(in.k.row(row, key_head), ks, 1.0f);
@@ -72,7 +74,7 @@ struct GdnDecodeFastKernel {
       }
     }
     const float memory = sum_parts(sum, parts);
-    if (thread < kDim) ds.put(thread, beta * (in.v.row(row, head).at(thread) - memory));
+    if (owns_column) ds.put(thread, beta * (v - memory));
     block_sync();
 
     const Global<float> saved =
@@ -92,8 +94,8 @@ struct GdnDecodeFastKernel {
       if (!saved.empty()) (saved + first).store<4>(i * kDim, held[i]);
     }
     const float o = sum_parts(sum, parts);
-    const float squares = block_sum<kWave, kThreads>(thread < kDim ? o * o : 0.0f, scratch);
-    if (thread < kDim) norm.write(row, head, thread, o, norm.scale(squares));
+    const float squares = block_sum<kWave, kThreads>(owns_column ? o * o : 0.0f, scratch);
+    if (owns_column) norm.write(row, head, thread, o * norm.scale(squares) * weight, z);
   }
 
   // to = x / |x| * scale, by one wave. Needs a block_sync() before it is read.
@@ -174,7 +176,8 @@ struct GdnDecodeKernel {
       }
     }
     const float scale = norm.scale(block_sum<kWave, kThreads>(squares, scratch + 2 * (kThreads / kWave)));
-    for (int c = thread_idx(); c < state.v_dim; c += kThreads) norm.write(row, head, c, os.get(c), scale);
+    for (int c = thread_idx(); c < state.v_dim; c += kThreads)
+      norm.write(row, head, c, os.get(c) * scale * norm.norm.get(c), norm.z.row(row, head).at(c));
   }
 
   static DEVICE_FN float rsqrt_of(int n) { return 1.0f / sqrtf(static_cast<float>(n)); }

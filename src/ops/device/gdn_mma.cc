@@ -2,6 +2,7 @@
 // words. The plain form (gdn_prefill.cc) takes what this one does not. One kernel makes T and P of all cells
 // of a batch at once, one goes from cell to cell with S, one norms and gates.
 #include "ops/device/gdn_mma.h"
+#include "ops/device/activation.h"
 
 #include <algorithm>
 
@@ -42,8 +43,7 @@ struct OutputKernel {
 #pragma unroll
       for (int e = 0; e < kVec<T>; ++e) {
         const float gate = to_float(word.v[e]);
-        word.v[e] = from_float<T>(o[e / 4].v[e % 4] * scale * weights[e / 4].v[e % 4] *
-                                  (gate / (1.0f + expf(-gate))));
+        word.v[e] = from_float<T>(o[e / 4].v[e % 4] * scale * weights[e / 4].v[e % 4] * silu(gate));
       }
       if (row < cell.num_rows) norm.out.row(token, head).store<kVec<T>>(c, word);
     }

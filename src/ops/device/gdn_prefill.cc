@@ -364,8 +364,9 @@ struct OutputKernel {
     float squares = 0.0f;
     for (int c = Wave<kWave>::lane(); c < norm.v_dim; c += kWave) squares += o.get(c) * o.get(c);
     const float scale = norm.scale(Wave<kWave>::sum(squares));
+    const int64_t token = cell.first_row + row;
     for (int c = Wave<kWave>::lane(); c < norm.v_dim; c += kWave)
-      norm.write(cell.first_row + row, head, c, o.get(c), scale);
+      norm.write(token, head, c, o.get(c) * scale * norm.norm.get(c), norm.z.row(token, head).at(c));
   }
 };
 

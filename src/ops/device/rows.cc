@@ -1,4 +1,6 @@
 // Operations on rows: gather, norm, SwiGLU. One block a row, threads over its words. All are bound by memory.
+#include <algorithm>
+
 #include "ops/device/activation.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
@@ -75,13 +77,15 @@ DEVICE_FN float normed(float value, float scale, float weight, bool round_then_s
   return round_then_scale ? rounded<T>(value * scale) * weight : value * scale * (1.0f + weight);
 }
 
-// Block: one row in whole words, held in registers between the sum and the scaling. Bound by latency at few
-// rows: a thread's reads are all under way before the first is used. R is T or wider.
+// Block: every gridDim-th row, in whole words, held in registers between the sum and the scaling; the weight
+// stays there. Bound by latency at few rows: a thread's reads are all under way before the first is used. R
+// is T or wider.
 template <int kWave, class T, class R>
 struct RmsNormWordsKernel {
   static constexpr bool kOverlaps = true;
   static constexpr int kThreads = 512;
-  static constexpr int kHeld = 2;                   // words of T a thread
+  static constexpr int kHeld = 2;  // words of T a thread
+  static constexpr int kBlocksPerUnit = 2;
   static constexpr int kParts = kVec<T> / kVec<R>;  // words of R beside one of T
   static constexpr int64_t kMaxColumns = int64_t{kThreads} * kHeld * kVec<T>;
   using Word = Vec<T, kVec<T>>;
@@ -93,22 +97,31 @@ struct RmsNormWordsKernel {
   int64_t n;
   float eps;
   bool round_then_scale;
+  int num_rows;
+  int num_blocks;
+  using Weights = Vec<float, 4>[kHeld][kVec<T> / 4];
 
   DEVICE_FN void operator()() const {
     release_next();
     SharedPool pool;
-    const Shared<float> scratch = pool.take<float>(kThreads / kWave);
-    const int64_t row = block_idx().x;
+    // In turn: a row's sums may be read while the next row's are written.
+    const Shared<float> scratch[2] = {pool.take<float>(kThreads / kWave), pool.take<float>(kThreads / kWave)};
     const int words = static_cast<int>(n) / kVec<T>;
-    Vec<float, 4> weights[kHeld][kVec<T> / 4];
-    Vec<R, kVec<R>> held[kHeld][kParts];
-    Word added[kHeld];
+    Weights weights;
 #pragma unroll
     for (int h = 0; h < kHeld; ++h)
 #pragma unroll
       for (int e = 0; e < kVec<T> / 4; ++e)
         if (index(h) < words) weights[h][e] = weight.load<4>(index(h) * kVec<T> + e * 4);
     await_previous();
+    int turn = 0;
+    for (int row = block_idx().x; row < num_rows; row += num_blocks, turn ^= 1)
+      norm_row(row, words, weights, turn == 0 ? scratch[0] : scratch[1]);
+  }
+
+  DEVICE_FN void norm_row(int64_t row, int words, const Weights& weights, Shared<float> scratch) const {
+    Vec<R, kVec<R>> held[kHeld][kParts];
+    Word added[kHeld];
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
       if (index(h) >= words) continue;
@@ -252,18 +265,27 @@ void gather(const Context& context, const char* name, const TensorView& x, const
 template <class Kernel, class T, class R>
 void launch_norm(const Context& context, int wave, const RmsNorm& args) {
   const bool add = !args.delta.empty();
-  launch(context.device,
-         {.name = add ? "add_rms_norm" : "rms_norm",
-          .grid = {static_cast<int>(args.x.dim(0))},
-          .shared_bytes = shared_bytes<float>(Kernel::kThreads / wave),
-          .bytes = static_cast<double>((add ? 2 : 1) * (args.x.size_bytes() + args.out.size_bytes()))},
-         Kernel{.x = matrix<R>(args.x),
+  Kernel kernel{.x = matrix<R>(args.x),
                 .delta = add ? matrix<T>(args.delta) : Matrix<T>{},
                 .weight = global<float>(args.weight),
                 .out = matrix<T>(args.out),
                 .n = args.x.dim(1),
                 .eps = args.eps,
-                .round_then_scale = args.kind == NormKind::kRoundThenScale});
+                .round_then_scale = args.kind == NormKind::kRoundThenScale};
+  int num_blocks = static_cast<int>(args.x.dim(0));
+  size_t shared = shared_bytes<float>(Kernel::kThreads / wave);
+  if constexpr (requires { Kernel::kBlocksPerUnit; }) {
+    kernel.num_rows = num_blocks;
+    num_blocks = std::min(num_blocks, Kernel::kBlocksPerUnit * context.device.info().num_units);
+    kernel.num_blocks = num_blocks;
+    shared *= 2;
+  }
+  launch(context.device,
+         {.name = add ? "add_rms_norm" : "rms_norm",
+          .grid = {num_blocks},
+          .shared_bytes = shared,
+          .bytes = static_cast<double>((add ? 2 : 1) * (args.x.size_bytes() + args.out.size_bytes()))},
+         kernel);
 }
 
 }  // namespace

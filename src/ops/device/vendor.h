@@ -92,8 +92,9 @@ DEVICE_FN void wave_sync() {
 
 // For kernels with kOverlaps, which start while the kernel before them still runs, where the card can do that
 // (sm_90). Before await_previous(), which returns when all earlier kernels are done, they may only read what
-// no kernel writes (weights; a step's inputs, which are there when its first operation starts) and prefetch;
-// every block calls it. release_next() lets the next kernel start, and may come first.
+// no earlier kernel of the step writes and prefetch: weights, and what was there when the step's first
+// operation started (its inputs, states, K and V of earlier tokens), which a copy or advance_inputs precedes,
+// and neither overlaps. Every block calls it. release_next() lets the next kernel start, and may come first.
 DEVICE_FN void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -224,6 +225,23 @@ constexpr bool kConvertsE4M3 = false;
 __device__ uint32_t e4m3_pair_to_halves(uint16_t);  // has no body: nobody asks
 #endif
 
+// 2^x and 1 / x to 22 bits; 0 for what is smaller than 2^-126.
+#if defined(__CUDACC__)
+DEVICE_FN float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+DEVICE_FN float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#else
+DEVICE_FN float exp2_approx(float x) { return exp2f(x); }
+DEVICE_FN float reciprocal_approx(float x) { return __builtin_amdgcn_rcpf(x); }
+#endif
+
 #if defined(__CUDACC__)
 // Two e4m3 codes as two f16, exactly, the first in the low half.
 DEVICE_FN uint32_t e4m3_pair_to_halves(uint16_t codes) {
@@ -243,12 +261,6 @@ DEVICE_FN uint32_t subtract_f16_pairs(uint32_t a, uint32_t b) {
 }
 // Matrix units and copies that pass by the registers; mma.h and its kernels are not compiled for HIP.
 
-// 2^x to 22 bits; 0 for what is smaller than 2^-126.
-DEVICE_FN float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 DEVICE_FN uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
