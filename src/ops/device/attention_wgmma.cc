@@ -1,8 +1,6 @@
 // Attention of prompt chunks by Hopper's own means (hopper.h): 16-bit floats in cache and queries, heads of
 // 128 or 256, pages of whole key tiles. The same sums in the same order as attention_mma.cc, hence the same
 // bits.
-#include <cudaTypedefs.h>
-
 #include "ops/device/activation.h"
 #include "ops/device/backend.h"
 #include "ops/device/hopper.h"
@@ -343,26 +341,17 @@ struct WgmmaPrefillKernel {
 // tokens, kPanelCols]. False where the driver cannot.
 template <class T>
 bool describe_cache(const KvCache& kv, CUtensorMap& map) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const bool there = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                        cudaEnableDefault, &found) == cudaSuccess;
-    return there ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
-  }();
-  if (encode == nullptr) return false;
   const auto type =
       std::is_same_v<T, bf16_t> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const auto dim = static_cast<cuuint64_t>(kv.head_dim), num_heads = static_cast<cuuint64_t>(kv.num_kv_heads);
-  const cuuint64_t shape[] = {kPanelCols, 2 * static_cast<cuuint64_t>(kv.page_tokens), dim / kPanelCols,
-                              num_heads, static_cast<cuuint64_t>(kv.num_pages)};
-  const cuuint64_t stride_bytes[] = {num_heads * dim * sizeof(T), kPanelCols * sizeof(T), dim * sizeof(T),
-                                     static_cast<cuuint64_t>(kv.page_stride_bytes)};
-  const cuuint32_t box[] = {kPanelCols, kWgmmaKeys, static_cast<cuuint32_t>(dim / kPanelCols), 1, 1};
-  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
-  return encode(&map, type, 5, kv.data, shape, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return describe_boxes({.type = type,
+                         .data = kv.data,
+                         .shape = {kPanelCols, 2 * static_cast<cuuint64_t>(kv.page_tokens), dim / kPanelCols,
+                                   num_heads, static_cast<cuuint64_t>(kv.num_pages)},
+                         .stride_bytes = {num_heads * dim * sizeof(T), kPanelCols * sizeof(T),
+                                          dim * sizeof(T), static_cast<cuuint64_t>(kv.page_stride_bytes)},
+                         .box = {kPanelCols, kWgmmaKeys, static_cast<cuuint32_t>(dim / kPanelCols), 1, 1}},
+                        map);
 }
 
 template <class T, int kDim>

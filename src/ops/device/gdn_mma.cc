@@ -10,7 +10,7 @@ namespace longspan::ops::device {
 namespace gdn {
 namespace {
 
-// Bounds the workspace, 54 KB a cell and value head. 4096 tokens fit, wherever in a cell they begin.
+// Bounds the workspace, 58 KB a cell and value head. 4096 tokens fit, wherever in a cell they begin.
 constexpr int kCellsAtOnce = 65;
 
 // Block (cell, value head): 16 lanes a token, a word each.
@@ -91,6 +91,7 @@ bool gdn_mma(const Context& context, const GatedDelta& args) {
   for (batch.first = 0; batch.first < num_cells; batch.first += kCellsAtOnce) {
     batch.count = std::min(kCellsAtOnce, num_cells - batch.first);
     make_cells(context, in, batch);
+    if (scan_cells_wgmma(context, args, batch)) continue;
     scan_cells(context, in, batch);
     launch(context.device, {.name = "gdn_mma_output", .grid = {batch.count, in.state.num_v_heads}},
            OutputKernel{batch.cells, batch.workspace, gated_norm<T>(args), batch.first});

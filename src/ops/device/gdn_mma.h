@@ -19,16 +19,19 @@ constexpr int kDim = 128;         // k_dim and v_dim
 constexpr int kPitch = kDim + 8;  // of tiles: neighbouring rows four banks apart
 constexpr int kWords = kDim / kVec<T>;
 constexpr int kTiles = kCell / 16;
-constexpr int kTriangle = kTiles * (kTiles + 1) / 2;  // 16 x 16 tiles on and below the diagonal
 
-// A lower triangle of 16 x 16 tiles in two parts, each as the fragments that load_b_rows would make of it:
-// tile, part, lane.
-constexpr int kTriangleWords = kTriangle * 2 * kMmaWave;
+// A lower triangle in two parts, in words of 8 columns of a row: of rows 0 .. 31 and columns 0 .. 31, then of
+// rows 32 .. 63 and all columns, column of words by column. So blocks of 8 x 8 lie in one piece each.
+constexpr int kHalfCell = kCell / 2;
+constexpr int kPartWords = kHalfCell * (kHalfCell / 8 + kCell / 8);
+constexpr int kTriangleWords = 2 * kPartWords;
 using Words4 = Vec<uint32_t, 4>;
 
-DEVICE_FN int triangle_word(int row_tile, int col_tile, int part) {
-  return ((row_tile * (row_tile + 1) / 2 + col_tile) * 2 + part) * kMmaWave + thread_idx() % kMmaWave;
+DEVICE_FN int triangle_word(int row, int word, int part) {
+  return part * kPartWords + (row / kHalfCell * (kHalfCell / 8) + word) * kHalfCell + row % kHalfCell;
 }
+// The tiles of 16 x 16 of a row of them.
+DEVICE_FN constexpr int triangle_tiles(int row_tile) { return row_tile / 2 * 2 + 2; }
 
 // A pair of floats as high and low parts.
 struct SplitPair {
@@ -39,6 +42,20 @@ DEVICE_FN SplitPair split_pair(float a, float b) {
   const float high_a = bfloat_to_float(static_cast<uint16_t>(high & 0xffffu));
   const float high_b = bfloat_to_float(static_cast<uint16_t>(high >> 16));
   return {high, pack_pair<T>(a - high_a, b - high_b)};
+}
+
+// A 16 x 16 tile of a triangle, from a wave that holds it as C fragments are held: pairs of columns of its
+// left and right half, rows g, then g + 8.
+DEVICE_FN void put_tile(Global<Words4> triangle, int row_tile, int col_tile, const SplitPair (&pairs)[4]) {
+  const int lane = thread_idx() % kMmaWave;
+  const int first = 4 * triangle_word(row_tile * 16 + lane / 4, 0, 0) + lane % 4;
+  const Global<uint32_t> to = Global<uint32_t>{reinterpret_cast<uint32_t*>(triangle.data)} + first;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // from here on the compiler knows the distances
+    const int word = (2 * col_tile + i % 2) * kHalfCell + i / 2 * 8;
+    to.put(4 * word, pairs[i].high);
+    to.put(4 * (word + kPartWords), pairs[i].low);
+  }
 }
 
 struct SplitA {
@@ -112,5 +129,7 @@ void make_cells(const Context& context, const GdnInputs<T>& in, const Batch& bat
 // O of its cells, and the states after it; gdn_mma_scan.cc.
 void scan_cells(const Context& context, const GdnInputs<T>& in, const Batch& batch);
 extern const size_t kScanSharedBytes;
+// Both and the output, on Hopper; false, and nothing done, elsewhere. gdn_wgmma.cc or gdn_wgmma_none.cc.
+bool scan_cells_wgmma(const Context& context, const GatedDelta& args, const Batch& batch);
 
 }  // namespace longspan::ops::device::gdn

@@ -3,26 +3,28 @@
 namespace longspan::ops::device::gdn {
 namespace {
 
-// Block (cell, value head): T, P and the factors of rows.
+// Block (cell, value head): T, P and the factors of rows. Four waves have 16 rows of K K^T each, four of
+// Q K^T; meanwhile two more sum up decays. All but those then invert.
 struct CellKernel {
   static constexpr bool kOverlaps = true;
-  static constexpr int kThreads = 128;
+  static constexpr int kWaves = 2 * kTiles;  // that multiply
+  static constexpr int kMultiplying = kWaves * kMmaWave;
+  static constexpr int kThreads = kMultiplying + 2 * kMmaWave;
   static constexpr int kSquare = kCell + 4;  // pitch of fp32 squares; one takes the room of a tile
-  static constexpr int kHalf = kCell / 2;
+  static constexpr int kQuarter = kCell / 4;
   static_assert(kSquare * sizeof(float) == kPitch * sizeof(T));
-  static constexpr size_t kSharedBytes = 2 * shared_bytes<T>(kCell * kPitch) +
-                                         shared_bytes<float>(kCell * kSquare) +
-                                         3 * shared_bytes<float>(kCell) + shared_bytes<double>(kCell);
+  static constexpr size_t kSharedBytes =
+      2 * shared_bytes<T>(kCell * kPitch) + shared_bytes<float>(4 * kCell) + 3 * shared_bytes<float>(kCell);
   GdnInputs<T> in;
   CellTable cells;
   Workspace workspace;
   int first_cell;
 
-  struct Rows {             // of one cell, in shared memory
-    Shared<float> q_scale;  // 1 / |q|, with kDim^-1/2
-    Shared<float> k_scale;
+  struct Rows {              // of one cell, in shared memory
+    Shared<float> decays;    // [kCell, 2]: G / ln 2, of which differences are taken, as the sum of two
+    Shared<float> k_scales;  // 1 / |k|
+    Shared<float> q_scales;  // 1 / |q|, with kDim^-1/2
     Shared<float> beta;
-    Shared<double> g;  // G: sums of log decays. Differences of large ones cancel, hence double
   };
 
   DEVICE_FN void operator()() const {
@@ -35,44 +37,53 @@ struct CellKernel {
     SharedPool pool;
     const Shared<T> q = pool.take<T>(kCell * kPitch);
     const Shared<T> k = pool.take<T>(kCell * kPitch);
-    const Shared<float> a = pool.take<float>(kCell * kSquare);
-    const Rows rows{pool.take<float>(kCell), pool.take<float>(kCell), pool.take<float>(kCell),
-                    pool.take<double>(kCell)};
-    copy_tile<kThreads, kWords>(in.q, head / in.heads_per_key, 0, cell, q, kPitch);
-    copy_tile<kThreads, kWords>(in.k, head / in.heads_per_key, 0, cell, k, kPitch);
-    commit_copies();
-    if (thread_idx() < kMmaWave) gates(cell, head, rows);
-    wait_copies<0>();
+    const Rows rows{pool.take<float>(4 * kCell), pool.take<float>(kCell), pool.take<float>(kCell),
+                    pool.take<float>(kCell)};
+    // A takes the place of Q, T that of K.
+    const Shared<float> a{reinterpret_cast<float*>(q.data)};
+    const Shared<float> t{reinterpret_cast<float*>(k.data)};
+    if (wave() == kWaves) {
+      write_decays(cell, head, rows.decays);
+    } else if (wave() > kWaves) {
+      write_strengths(cell, head, rows.beta);
+    } else {
+      copy_tile<kMultiplying, kWords>(in.q, head / in.heads_per_key, 0, cell, q, kPitch);
+      copy_tile<kMultiplying, kWords>(in.k, head / in.heads_per_key, 0, cell, k, kPitch);
+      commit_copies();
+      wait_copies<0>();
+      meet();
+      if (wave() < kTiles)
+        make_a(k, rows, a);
+      else
+        make_p(q, k, rows, out.p);
+    }
     block_sync();
-    norms(q, k, rows);
-    block_sync();
-    products(q, k, rows, a, out.p);
-    block_sync();
-    const Shared<float> t{reinterpret_cast<float*>(q.data)};
-    const Shared<float> y{reinterpret_cast<float*>(k.data)};
     if (thread_idx() < kCell)
-      invert_half(a, t);
-    else
+      invert_quarter(a, t);
+    else if (wave() >= kWaves)
       write_scales(rows, out.scales);
     block_sync();
-    multiply<false>(a + kHalf * kSquare, t, y);  // A21 T11
-    block_sync();
-    multiply<true>(t + (kHalf * kSquare + kHalf), y, t + kHalf * kSquare);  // -T22 A21 T11
-    block_sync();
-    write_t(t, rows.beta, out.t);
+    invert_rest<kQuarter>(a, t);
+    invert_rest<kHalfCell>(a, t);
+    if (wave() < kWaves) write_t(t, rows.beta, out.t);
   }
 
-  // Lane l: tokens 2 l and 2 l + 1.
-  DEVICE_FN void gates(const Cell& cell, int head, const Rows& rows) const {
-    const int lane = thread_idx();
+  static DEVICE_FN int wave() { return thread_idx() / kMmaWave; }
+
+  // When the tiles are there, and when the factors of rows are.
+  static DEVICE_FN void meet() { block_sync_branches(kThreads); }
+
+  // Lane l: tokens 2 l and 2 l + 1. G: sums of log decays. Differences of large ones cancel, hence double,
+  // and two floats: a difference of the first ones is exact where they are close.
+  DEVICE_FN void write_decays(const Cell& cell, int head, Shared<float> to) const {
+    const int lane = thread_idx() % kMmaWave;
     double g[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const bool inside = 2 * lane + e < cell.num_rows;
-      const int64_t row = cell.first_row + 2 * lane + e;
-      g[e] = inside ? static_cast<double>(in.log_decay(row, head)) : 0.0;
-      rows.beta.put(2 * lane + e, inside ? in.beta(row, head) : 0.0f);
+      g[e] = inside ? static_cast<double>(in.log_decay(cell.first_row + 2 * lane + e, head)) : 0.0;
     }
+    meet();
     double sum = g[0] + g[1];
 #pragma unroll
     for (int step = 1; step < kMmaWave; step *= 2) {
@@ -81,89 +92,123 @@ struct CellKernel {
     }
     const double before = shuffle(sum, lane > 0 ? lane - 1 : 0, kMmaWave);
     g[0] += lane > 0 ? before : 0.0;
-    rows.g.put(2 * lane, g[0]);
-    rows.g.put(2 * lane + 1, sum);
-  }
-
-  // Two threads a row.
-  DEVICE_FN void norms(Shared<T> q, Shared<T> k, const Rows& rows) const {
-    const int row = thread_idx() / 2;
-    const int at = row * kPitch + thread_idx() % 2 * (kDim / 2);
-    float q_squares = 0.0f, k_squares = 0.0f;
+    g[1] = sum;
 #pragma unroll
-    for (int w = 0; w < kWords / 2; ++w) {
-      const Vec<T, kVec<T>> q_word = q.load<kVec<T>>(at + w * kVec<T>);
-      const Vec<T, kVec<T>> k_word = k.load<kVec<T>>(at + w * kVec<T>);
-#pragma unroll
-      for (int e = 0; e < kVec<T>; ++e) {
-        q_squares += to_float(q_word.v[e]) * to_float(q_word.v[e]);
-        k_squares += to_float(k_word.v[e]) * to_float(k_word.v[e]);
-      }
+    for (int e = 0; e < 2; ++e) {
+      const double log2 = g[e] * 1.4426950408889634;
+      const float high = static_cast<float>(log2);
+      to.store<2>(2 * (2 * lane + e), {{high, static_cast<float>(log2 - static_cast<double>(high))}});
     }
-    q_squares = group_sum<2>(q_squares);
-    k_squares = group_sum<2>(k_squares);
-    if (thread_idx() % 2 != 0) return;
-    rows.q_scale.put(row, 1.0f / sqrtf(q_squares + 1e-6f) / sqrtf(static_cast<float>(kDim)));
-    rows.k_scale.put(row, 1.0f / sqrtf(k_squares + 1e-6f));
+    meet();
+  }
+  DEVICE_FN void write_strengths(const Cell& cell, int head, Shared<float> to) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = half * kMmaWave + thread_idx() % kMmaWave;
+      to.put(row, row < cell.num_rows ? in.beta(cell.first_row + row, head) : 0.0f);
+    }
+    meet();
+    meet();
   }
 
-  // Wave w: rows 16 w .. 16 w + 15 of A, to shared memory, and of P.
-  DEVICE_FN void products(Shared<T> q, Shared<T> k, const Rows& rows, Shared<float> a,
-                          Global<Words4> p) const {
-    const int wave = thread_idx() / kMmaWave;
-    FragmentC kk[2 * kTiles] = {}, qk[2 * kTiles] = {};
+  // 16 rows of a product with transposed rows, as many tiles as a triangle has there.
+  using Tiles = FragmentC[2 * kTiles];
+  static DEVICE_FN void multiply_rows(Shared<T> left, Shared<T> right, int row_tile, Tiles& out,
+                                      FragmentC (&squares)[2]) {
 #pragma unroll
     for (int d = 0; d < kDim; d += 16) {
-      const FragmentA k_rows = load_a(k + wave * 16 * kPitch + d, kPitch);
-      const FragmentA q_rows = load_a(q + wave * 16 * kPitch + d, kPitch);
+      const FragmentA a = load_a(left + row_tile * 16 * kPitch + d, kPitch);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
-        if (n > wave) continue;
+        if (n >= triangle_tiles(row_tile)) continue;
         FragmentB first, second;
-        load_b_rows(k + n * 16 * kPitch + d, kPitch, first, second);
-        multiply_add<T>(kk[2 * n], k_rows, first);
-        multiply_add<T>(kk[2 * n + 1], k_rows, second);
-        multiply_add<T>(qk[2 * n], q_rows, first);
-        multiply_add<T>(qk[2 * n + 1], q_rows, second);
+        load_b_rows(right + n * 16 * kPitch + d, kPitch, first, second);
+        multiply_add<T>(out[2 * n], a, first);
+        multiply_add<T>(out[2 * n + 1], a, second);
       }
+      FragmentB first, second;
+      load_b_rows(left + row_tile * 16 * kPitch + d, kPitch, first, second);
+      multiply_add<T>(squares[0], a, first);
+      multiply_add<T>(squares[1], a, second);
     }
+  }
+  // 1 / root of what lies on the diagonal of a tile.
+  static DEVICE_FN void write_norms(const FragmentC (&squares)[2], int row_tile, float factor,
+                                    Shared<float> to) {
+    const int g = thread_idx() % kMmaWave / 4;
+    if (thread_idx() % 4 != g / 2) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float square = g % 2 == 0 ? squares[half].v[2 * half] : squares[half].v[2 * half + 1];
+      to.put(row_tile * 16 + half * 8 + g, factor / sqrtf(square + 1e-6f));
+    }
+  }
+
+  DEVICE_FN void make_a(Shared<T> k, const Rows& rows, Shared<float> a) const {
+    Tiles kk = {};
+    FragmentC squares[2] = {};
+    multiply_rows(k, k, wave(), kk, squares);
+    write_norms(squares, wave(), 1.0f, rows.k_scales);
+    meet();
+    const auto factor = [&](int row) { return rows.k_scales.get(row) * rows.beta.get(row); };
+    for_pairs(wave(), rows, factor, kk, [&](int row, int col, int, int, float left, float right) {
+      a.store<2>(row * kSquare + col, {{row > col ? left : 0.0f, row > col + 1 ? right : 0.0f}});
+    });
+  }
+  DEVICE_FN void make_p(Shared<T> q, Shared<T> k, const Rows& rows, Global<Words4> p) const {
+    const int row_tile = wave() - kTiles;
+    Tiles qk = {};
+    FragmentC squares[2] = {};
+    multiply_rows(q, k, row_tile, qk, squares);
+    write_norms(squares, row_tile, 0.08838834764831845f, rows.q_scales);
+    meet();
+    SplitPair pairs[4];
+    const auto factor = [&](int row) { return rows.q_scales.get(row); };
+    for_pairs(row_tile, rows, factor, qk, [&](int row, int col, int n, int i, float left, float right) {
+      pairs[i] = split_pair(row >= col ? left : 0.0f, row > col ? right : 0.0f);
+      if (i == 3) put_tile(p, row_tile, n, pairs);
+    });
+  }
+  // Of pairs of columns of the products: entries times the row's factor, the column's |k|^-1 and the decay
+  // between them.
+  template <class Factor, class Fn>
+  static DEVICE_FN void for_pairs(int row_tile, const Rows& rows, const Factor& factor, const Tiles& products,
+                                  const Fn& fn) {
     const int g = thread_idx() % kMmaWave / 4, t = thread_idx() % 4;
+    const int first_row = row_tile * 16 + g;
+    const float factors[2] = {factor(first_row), factor(first_row + 8)};
+    const Vec<float, 2> row_decays[2] = {rows.decays.load<2>(2 * first_row),
+                                         rows.decays.load<2>(2 * (first_row + 8))};
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      if (n > wave) continue;
-      Words4 high, low;
+      if (n >= triangle_tiles(row_tile)) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {  // right half: i / 2... rows g + 8: i >= 2
-        const int row = wave * 16 + g + i / 2 * 8;
+      for (int i = 0; i < 4; ++i) {  // right half: i % 2, rows g + 8: i / 2
+        const int row = first_row + i / 2 * 8;
         const int col = n * 16 + i % 2 * 8 + 2 * t;
+        const Vec<float, 4> col_decays = rows.decays.load<4>(2 * col);
+        const Vec<float, 2> col_scales = rows.k_scales.load<2>(col);
+        const FragmentC& product = products[2 * n + i % 2];
         float pair[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int at = i / 2 * 2 + e;
-          const float decay =
-              row >= col + e ? expf(static_cast<float>(rows.g.get(row) - rows.g.get(col + e))) : 0.0f;
-          const float factor = decay * rows.k_scale.get(col + e);
-          pair[e] = qk[2 * n + i % 2].v[at] * rows.q_scale.get(row) * factor;
-          a.put(row * kSquare + col + e,
-                row > col + e ? kk[2 * n + i % 2].v[at] * rows.beta.get(row) * rows.k_scale.get(row) * factor
-                              : 0.0f);
+          const float difference = (row_decays[i / 2].v[0] - col_decays.v[2 * e]) +
+                                   (row_decays[i / 2].v[1] - col_decays.v[2 * e + 1]);
+          pair[e] = product.v[i / 2 * 2 + e] * factors[i / 2] * (exp2_approx(difference) * col_scales.v[e]);
         }
-        const SplitPair parts = split_pair(pair[0], pair[1]);
-        high.v[i] = parts.high;
-        low.v[i] = parts.low;
+        fn(row, col, n, i, pair[0], pair[1]);
       }
-      p.put(triangle_word(wave, n, 0), high);
-      p.put(triangle_word(wave, n, 1), low);
     }
   }
 
-  // Thread: a column of one of the two 32 x 32 squares on the diagonal of (I + A)^-1, from the top row down.
-  DEVICE_FN void invert_half(Shared<float> a, Shared<float> t) const {
-    const int column = thread_idx() % kHalf;
-    const int corner = thread_idx() / kHalf * kHalf * (kSquare + 1);
-    float x[kHalf] = {};
+  // Thread: a column of one of the four 16 x 16 squares on the diagonal of (I + A)^-1, from the top row down,
+  // and zeros beside it that belong to a square of 32 x 32.
+  DEVICE_FN void invert_quarter(Shared<float> a, Shared<float> t) const {
+    const int column = thread_idx() % kQuarter;
+    const int corner = thread_idx() / kQuarter * kQuarter * (kSquare + 1);
+    float x[kQuarter] = {};
 #pragma unroll
-    for (int i = 0; i < kHalf; ++i) {
+    for (int i = 0; i < kQuarter; ++i) {
       float sums[4] = {i == column ? 1.0f : 0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
       for (int j = 0; j < i; j += 4) {  // a is zero from its diagonal on, and so is x
@@ -173,71 +218,89 @@ struct CellKernel {
       }
       x[i] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
       t.put(corner + i * kSquare + column, x[i]);
+      if (thread_idx() / kQuarter % 2 == 0) t.put(corner + i * kSquare + kQuarter + column, 0.0f);
     }
   }
 
-  // out = +-left right, squares of 32 x 32. Thread: rows y and y + 16, four columns.
-  template <bool kNegative>
-  DEVICE_FN void multiply(Shared<float> left, Shared<float> right, Shared<float> out) const {
-    const int y = thread_idx() / 8;
-    const int x = thread_idx() % 8 * 4;
-    float sums[2][4] = {};
+  // Of (I + A)^-1, whose squares of kSize on the diagonal are there, those below each second one:
+  // -T22 A21 T11, by way of the room above the diagonal.
+  // Wave: four columns of all rows of a square, or of two.
+  template <int kSize>
+  DEVICE_FN void invert_rest(Shared<float> a, Shared<float> t) const {
+    constexpr int kBelow = kSize * kSquare;
+    constexpr int kSquareWaves = kSize / 4;
+    static_assert(kCell / kSize / 2 * kSquareWaves == kWaves);
+    const int square = wave() / kSquareWaves;
+    const int corner = square * 2 * kSize * (kSquare + 1);
+    const int first_col = wave() % kSquareWaves * 4;
+    const Shared<float> room = t + (kHalfCell + square * kSize);
+    if (wave() < kWaves) multiply<kSize>(first_col, 1.0f, a + (corner + kBelow), t + corner, first_col, room);
+    block_sync();
+    if (wave() < kWaves)
+      multiply<kSize>(first_col, -1.0f, t + (corner + kBelow + kSize), room, 0, t + (corner + kBelow));
+    block_sync();
+  }
+  // out = sign left right, where rows of right are zero in these columns before first_row. Lane: some columns
+  // of a row of left, which it shares with the others of its wave that have the row.
+  template <int kSize>
+  static DEVICE_FN void multiply(int first_col, float sign, Shared<float> left, Shared<float> right,
+                                 int first_row, Shared<float> out) {
+    constexpr int kColumns = 4 * kSize / kMmaWave;  // of a lane
+    const int lane = thread_idx() % kMmaWave;
+    const int y = lane % kSize;
+    const int x = first_col + lane / kSize * kColumns;
+    float sums[kColumns] = {};
 #pragma unroll
-    for (int j = 0; j < kHalf; j += 4) {
-      const Vec<float, 4> factors[2] = {left.load<4>(y * kSquare + j), left.load<4>((y + 16) * kSquare + j)};
+    for (int j = 0; j < kSize; j += 4) {
+      if (j < first_row) continue;
+      const Vec<float, 4> factors = left.load<4>(y * kSquare + j);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const Vec<float, 4> row = right.load<4>((j + e) * kSquare + x);
+        const Vec<float, kColumns> row = right.load<kColumns>((j + e) * kSquare + x);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          sums[0][c] += factors[0].v[e] * row.v[c];
-          sums[1][c] += factors[1].v[e] * row.v[c];
-        }
+        for (int c = 0; c < kColumns; ++c) sums[c] += factors.v[e] * row.v[c];
       }
     }
+    Vec<float, kColumns> row;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      Vec<float, 4> row;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) row.v[c] = kNegative ? -sums[i][c] : sums[i][c];
-      out.store<4>((y + 16 * i) * kSquare + x, row);
-    }
+    for (int c = 0; c < kColumns; ++c) row.v[c] = sign * sums[c];
+    out.store<kColumns>(y * kSquare + x, row);
   }
 
   DEVICE_FN void write_scales(const Rows& rows, Global<float> scales) const {
-    const int i = thread_idx() - kCell;
-    const double g = rows.g.get(i), last = rows.g.get(kCell - 1);
-    const float from_start = expf(static_cast<float>(g));
-    scales.put(Workspace::kOfKeys * kCell + i, from_start * rows.k_scale.get(i));
-    scales.put(Workspace::kOfQueries * kCell + i, from_start * rows.q_scale.get(i));
-    scales.put(Workspace::kOfValues * kCell + i, expf(static_cast<float>(last - g)) * rows.k_scale.get(i));
-    scales.put(Workspace::kOfState * kCell + i, expf(static_cast<float>(last)));
+    const int i = thread_idx() - kMultiplying;
+    const Vec<float, 2> g = rows.decays.load<2>(2 * i), last = rows.decays.load<2>(2 * (kCell - 1));
+    const float from_start = exp2_approx(g.v[0]) * (1.0f + g.v[1] * 0.693147181f);
+    scales.put(Workspace::kOfKeys * kCell + i, from_start * rows.k_scales.get(i));
+    scales.put(Workspace::kOfQueries * kCell + i, from_start * rows.q_scales.get(i));
+    scales.put(Workspace::kOfValues * kCell + i,
+               exp2_approx((last.v[0] - g.v[0]) + (last.v[1] - g.v[1])) * rows.k_scales.get(i));
+    scales.put(Workspace::kOfState * kCell + i, exp2_approx(last.v[0]) * (1.0f + last.v[1] * 0.693147181f));
   }
 
   DEVICE_FN void write_t(Shared<float> t, Shared<float> beta, Global<Words4> out) const {
+    constexpr int kUpperTiles = 4;  // of rows 0 .. 31
+    constexpr int kTileWords = 16 * 16 / kVec<T>;
     const int lane = thread_idx() % kMmaWave;
+#pragma unroll 1
+    for (int tile = wave(); tile < kPartWords / kTileWords; tile += kWaves) {
+      const bool upper = tile < kUpperTiles;
+      const int row_tile = upper ? tile / 2 : 2 + (tile - kUpperTiles) / kTiles;
+      const int col_tile = upper ? tile % 2 : tile % kTiles;
+      const int first_row = row_tile * 16 + lane / 4;
+      const int first_col = col_tile * 16 + lane % 4 * 2;
+      SplitPair pairs[4];
 #pragma unroll
-    for (int row_tile = 0; row_tile < kTiles; ++row_tile)
-#pragma unroll
-      for (int col_tile = 0; col_tile <= row_tile; ++col_tile) {
-        if ((row_tile * (row_tile + 1) / 2 + col_tile) % (kThreads / kMmaWave) != thread_idx() / kMmaWave)
-          continue;
-        Words4 high, low;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int row = row_tile * 16 + lane / 4 + i / 2 * 8;
-          const int col = col_tile * 16 + i % 2 * 8 + lane % 4 * 2;
-          float pair[2];
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
-            pair[e] = row >= col + e ? t.get(row * kSquare + col + e) * beta.get(col + e) : 0.0f;
-          const SplitPair parts = split_pair(pair[0], pair[1]);
-          high.v[i] = parts.high;
-          low.v[i] = parts.low;
-        }
-        out.put(triangle_word(row_tile, col_tile, 0), high);
-        out.put(triangle_word(row_tile, col_tile, 1), low);
+      for (int i = 0; i < 4; ++i) {
+        const int row = first_row + i / 2 * 8;
+        const int col = first_col + i % 2 * 8;
+        const Vec<float, 2> pair = t.load<2>(row * kSquare + col);
+        const Vec<float, 2> factors = beta.load<2>(col);
+        pairs[i] = split_pair(row >= col ? pair.v[0] * factors.v[0] : 0.0f,
+                              row > col ? pair.v[1] * factors.v[1] : 0.0f);
       }
+      put_tile(out, row_tile, col_tile, pairs);
+    }
   }
 };
 

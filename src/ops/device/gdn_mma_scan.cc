@@ -241,17 +241,23 @@ struct ScanKernel {
 #pragma unroll
     for (int d = 0; d < kTiles; ++d) multiply_column(triangle, d, get_parts(parts, d), out);
   }
+  // As load_b_rows.
+  static DEVICE_FN void load_tile(Shared<Words4> triangle, int row_tile, int col_tile, int part,
+                                  FragmentB& first, FragmentB& second) {
+    const int lane = thread_idx() % kMmaWave;
+    uint32_t v[4];
+    load_matrices(v, triangle.data + triangle_word(row_tile * 16 + lane / 16 * 8 + lane % 8,
+                                                   2 * col_tile + lane / 8 % 2, part));
+    first = {{v[0], v[1]}};
+    second = {{v[2], v[3]}};
+  }
   DEVICE_FN void multiply_column(Shared<Words4> triangle, int d, const SplitA& a, Tokens& out) const {
     FragmentB highs[2 * kTiles], lows[2 * kTiles];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       if (n < d) continue;
-      const Words4 high = triangle.get(triangle_word(n, d, 0));
-      const Words4 low = triangle.get(triangle_word(n, d, 1));
-      highs[2 * n] = {{high.v[0], high.v[1]}};
-      highs[2 * n + 1] = {{high.v[2], high.v[3]}};
-      lows[2 * n] = {{low.v[0], low.v[1]}};
-      lows[2 * n + 1] = {{low.v[2], low.v[3]}};
+      load_tile(triangle, n, d, 0, highs[2 * n], highs[2 * n + 1]);
+      load_tile(triangle, n, d, 1, lows[2 * n], lows[2 * n + 1]);
     }
 #pragma unroll
     for (int n = 0; n < 2 * kTiles; ++n)

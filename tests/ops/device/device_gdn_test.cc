@@ -192,6 +192,29 @@ TEST(DeviceGatedDelta, WorksThroughManyCellsOnMatrixUnits) {
                                           .seqs = {{3, 3100}, {0, 100}, {10, 1500}}});
 }
 
+// Cells are copied whole; what lies behind a short one is another sequence's.
+TEST(DeviceGatedDelta, ShortCellsDoNotMixInTheRowsBehindThem) {
+  for (StagedBackend* device : devices()) {
+    GdnCase c({.dtype = DType::kBF16,
+               .num_k_heads = 1,
+               .heads_per_key = 2,
+               .k_dim = kMatrixDim,
+               .v_dim = kMatrixDim,
+               .seqs = {{0, 85}, {0, 60}}});
+    const GdnResult want = run_delta(*device, c);
+    const Index first = 85;
+    for (TestTensor* tensor : {&c.q, &c.k, &c.v, &c.z}) {
+      const TensorView rows = tensor->view().rows(first, 60);
+      std::fill_n(rows.as<bf16>(), rows.num_elements(), bf16(std::numeric_limits<float>::quiet_NaN()));
+    }
+    const GdnResult got = run_delta(*device, c);
+    const auto end = static_cast<std::ptrdiff_t>(first * c.out.view().num_elements() / c.out.view().dim(0));
+    EXPECT_TRUE(std::equal(want.out.begin(), want.out.begin() + end, got.out.begin()));
+    EXPECT_EQ(got.states.page_bytes(c.page_of(0)), want.states.page_bytes(c.page_of(0)));
+    EXPECT_TRUE(std::isnan(got.out.back()));
+  }
+}
+
 TEST(DeviceGatedDelta, SurvivesExtremeDecaysOnMatrixUnits) {
   struct Extreme {
     float a_mean, a_spread, a_log;
