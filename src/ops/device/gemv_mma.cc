@@ -26,23 +26,28 @@ struct PlainRows {
   static constexpr const char* kSwiGluName = "gemv_mma_swiglu";
   static constexpr int kSteps = 2;
   static constexpr bool kScaled = false;
+  static constexpr int kScalesOfTile = 1;
   static DEVICE_FN FragmentB operand(const Vec<uint32_t, 4>& word, int step) {
     return {{word.v[2 * step], word.v[2 * step + 1]}};
   }
 };
-template <class T>
+// kTileScales: a tile's rows have the same scales, one for each run of kScaledCodes.
+template <class T, bool kTileScales>
 struct E4M3Rows {
   static constexpr const char* kName = "w8a16_mma";
   static constexpr const char* kSwiGluName = "w8a16_mma_swiglu";
   static constexpr int kSteps = 4;
   static constexpr bool kScaled = true;
+  static constexpr int kScalesOfTile = kTileScales ? 1 : 2;  // that a lane needs: of its columns
   CodeRows rows;
   int halves_per_group;  // a group's runs of kScaledCodes
   static DEVICE_FN FragmentB operand(const Vec<uint32_t, 4>& word, int step) {
     return {{expand_pair<T>(word.v[step], 1.0f), expand_pair<T>(word.v[step] >> 16, 1.0f)}};
   }
-  // Of a row and the run of kScaledCodes numbered `half`.
+  // Of a row and the run of kScaledCodes numbered `half`. (Instructions bound the loop with anything more.)
   DEVICE_FN float scale(int row, int scale_row, int half) const {
+    if constexpr (kTileScales)
+      return rows.scales.floats.get(scale_row * rows.groups + (half < rows.groups ? half : rows.groups - 1));
     const int group = half / halves_per_group;
     return rows.scale(row, scale_row, group < rows.groups ? group : rows.groups - 1);
   }
@@ -73,7 +78,8 @@ struct MmaGemvKernel {
   static constexpr int kXWords = Rows::kSteps / 2;  // of x, for one of the weight
   using Word = Vec<uint32_t, 4>;
   using XWords = Word[kHalves][4][kXWords];
-  using Scales = float[2][kTiles][2];  // of a block's halves, for the lane's columns of each tile
+  static constexpr int kTileScales = Rows::kScalesOfTile;
+  using Scales = float[2][kTiles][kTileScales];  // of a block's halves, for the lane's columns of each tile
 
   Rows form;
   Matrix<uint32_t> x;       // T [m, k] in whole words
@@ -101,12 +107,13 @@ struct MmaGemvKernel {
       const int row = 8 * half + g();  // one that nobody asks for may be another's
       columns[half] = x.row(row < m ? row : 0) + 4 * kXWords * t();
     }
-    int scale_rows[kTiles][2] = {};
+    int scale_rows[kTiles][kTileScales] = {};
     if constexpr (Rows::kScaled)
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-        for (int c = 0; c < 2; ++c) scale_rows[tile][c] = column_row(tile, c) / form.rows.scale_rows;
+        for (int c = 0; c < kTileScales; ++c)
+          scale_rows[tile][c] = column_row(tile, c) / form.rows.scale_rows;
     FragmentC sums[kTiles] = {};
     for (int first = wave(); first < num_blocks; first += kStages * kWaves)
 #pragma unroll
@@ -116,12 +123,7 @@ struct MmaGemvKernel {
         XWords xs;
         load_x(columns, block, xs);
         Scales scales = {};
-        if constexpr (Rows::kScaled)
-#pragma unroll
-          for (int i = 0; i < 4 * kTiles; ++i)
-            scales[i / 2 / kTiles][i / 2 % kTiles][i % 2] =
-                form.scale(column_row(i / 2 % kTiles, i % 2), scale_rows[i / 2 % kTiles][i % 2],
-                           2 * block + i / 2 / kTiles);
+        if constexpr (Rows::kScaled) load_scales(block, scale_rows, scales);
         wait_copies<kStages - 2>();
         wave_sync();  // words come from other lanes, and what the free stage held was read
         copy(block + (kStages - 1) * kWaves, num_blocks, ring + (stage + kStages - 1) % kStages * kStageInts);
@@ -187,6 +189,15 @@ struct MmaGemvKernel {
         }
     }
   }
+  DEVICE_FN void load_scales(int block, const int (&scale_rows)[kTiles][kTileScales], Scales& scales) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+        for (int c = 0; c < kTileScales; ++c)
+          scales[half][tile][c] = form.scale(column_row(tile, c), scale_rows[tile][c], 2 * block + half);
+  }
   static constexpr DEVICE_FN int x_word(int j) { return j / kXWords * 4 * kXWords + j % kXWords; }
 
   DEVICE_FN void add(Shared<uint32_t> from, const Scales& scales, const XWords& xs,
@@ -199,7 +210,8 @@ struct MmaGemvKernel {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sums[tile].v[e] += scales[half][tile][e % 2] * part[tile].v[e];
+          for (int e = 0; e < 4; ++e)
+            sums[tile].v[e] += scales[half][tile][e % kTileScales] * part[tile].v[e];
       } else {
         add_words(from, half, xs, sums);
       }
@@ -299,8 +311,8 @@ void run_halves(const Context& context, const Matmul& args, const Streamed<Rows>
   constexpr int kManyBlocks = 4;  // a unit
   if constexpr (!kSwiGlu)
     if (ceil_div(args.out.dim(1), 2 * kMmaRows) <= kManyBlocks * context.device.info().num_units)
-      return run_gemv_mma<MmaGemvKernel<T, Rows, 1, 4, kHalves, false>, T>(context, args, weight,
-                                                                           Rows::kName);
+      return run_gemv_mma<MmaGemvKernel<T, Rows, 1, Rows::kScalesOfTile == 1 ? 4 : 3, kHalves, false>, T>(
+          context, args, weight, Rows::kName);
   run_gemv_mma<MmaGemvKernel<T, Rows, 2, 3, kHalves, kSwiGlu>, T>(context, args, weight,
                                                                   kSwiGlu ? Rows::kSwiGluName : Rows::kName);
 }
@@ -320,14 +332,22 @@ void run_plain(const Context& context, const Matmul& args) {
                                               .bytes = static_cast<double>(weight.size_bytes())});
 }
 
-template <class T>
+template <class T, bool kTileScales>
 void run_codes(const Context& context, const Matmul& args, const CodeRows& rows) {
-  const E4M3Rows<T> form{rows, rows.groups == 1 ? rows.k / kScaledCodes + 1 : rows.group_size / kScaledCodes};
+  const E4M3Rows<T, kTileScales> form{
+      rows, rows.groups == 1 ? rows.k / kScaledCodes + 1 : rows.group_size / kScaledCodes};
   run_rows<T, false>(context, args,
-                     Streamed<E4M3Rows<T>>{.form = form,
-                                           .rows = {rows.codes, rows.stride},
-                                           .words = rows.stride / 4,
-                                           .bytes = rows.n * rows.row_bytes()});
+                     Streamed<E4M3Rows<T, kTileScales>>{.form = form,
+                                                        .rows = {rows.codes, rows.stride},
+                                                        .words = rows.stride / 4,
+                                                        .bytes = rows.n * rows.row_bytes()});
+}
+template <class T>
+void run_any_scales(const Context& context, const Matmul& args, const CodeRows& rows) {
+  const bool tiles = !rows.scales.floats.empty() && rows.scale_rows % (2 * kMmaRows) == 0 &&
+                     rows.groups > 1 && rows.group_size == kScaledCodes;
+  if (tiles) return run_codes<T, true>(context, args, rows);
+  run_codes<T, false>(context, args, rows);
 }
 
 template <bool kSwiGlu>
@@ -346,8 +366,8 @@ bool gemv_mma_swiglu(const Context& context, const Matmul& args) { return run_an
 bool w8a16_mma(const Context& context, const Matmul& args, const CodeRows& rows) {
   if (context.device.info().wave != kMmaWave || !takes_words(args.x)) return false;
   if (rows.groups != 1 && rows.group_size % kScaledCodes != 0) return false;
-  if (args.x.dtype == DType::kBF16) return run_codes<bf16_t>(context, args, rows), true;
-  if (args.x.dtype == DType::kF16) return run_codes<f16_t>(context, args, rows), true;
+  if (args.x.dtype == DType::kBF16) return run_any_scales<bf16_t>(context, args, rows), true;
+  if (args.x.dtype == DType::kF16) return run_any_scales<f16_t>(context, args, rows), true;
   return false;
 }
 
