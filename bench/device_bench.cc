@@ -75,12 +75,13 @@ class Bench {
       byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24) & 0xbf;
     return bytes;
   }
-  // 4 bits, zeros and f16 scales in groups of 128, as AWQ has them; or FP8 in blocks of 128 x 128.
+  // 4 bits, zeros and f16 scales in groups of 128, as AWQ has them; or FP8 in blocks of 128 x 128
+  // with bf16 scales, as checkpoints have them.
   std::unique_ptr<ops::Weight> quantised_weight(Index n, Index k, ops::CodeKind kind) {
     constexpr Index kGroup = 128;
     if (kind == ops::CodeKind::kE4M3) {
       const std::vector<uint8_t> codes = random_bytes(static_cast<size_t>(n * k));
-      const std::vector<float> scales(static_cast<size_t>(n * k / kGroup / kGroup), 0.03f);
+      const std::vector<bf16> scales(static_cast<size_t>(n * k / kGroup / kGroup), bf16(0.03f));
       const ops::WeightPart part = ops::QuantizedPart{
           .kind = kind,
           .out_features = n,
@@ -88,7 +89,7 @@ class Bench {
           .group_size = kGroup,
           .scale_rows = kGroup,
           .codes = TensorView(const_cast<uint8_t*>(codes.data()), DType::kF8E4M3, {n, k}),
-          .scales = TensorView(const_cast<float*>(scales.data()), DType::kF32, {n / kGroup, k / kGroup})};
+          .scales = TensorView(const_cast<bf16*>(scales.data()), DType::kBF16, {n / kGroup, k / kGroup})};
       return backend_.pack_quantized({&part, 1}, DType::kBF16);
     }
     std::vector<uint8_t> values = random_bytes(static_cast<size_t>(n * k / 2));

@@ -122,6 +122,16 @@ struct Batch {
   Workspace workspace;
   Global<StateCheckpoint> checkpoints;
   int num_checkpoints;
+
+  // Which of a sequence's cells are the batch's, begin .. end - 1 counted from the sequence's first; none
+  // where begin >= end.
+  struct Range {
+    int begin, end;
+  };
+  DEVICE_FN Range of(const CellRow& row) const {
+    const int batch_end = first + count - row.first;
+    return {first > row.first ? first - row.first : 0, batch_end < row.count ? batch_end : row.count};
+  }
 };
 
 // T, P and scales of the batch's cells; gdn_mma_cells.cc.

@@ -39,9 +39,7 @@ struct ScanKernel {
     const int head = block_idx().y;
     const int seq_idx = batch.cells.first_seq + block_idx().z;
     const CellRow row = batch.cells.row(seq_idx);
-    const int begin = batch.first > row.first ? batch.first - row.first : 0;
-    const int batch_end = batch.first + batch.count - row.first;
-    const int end = batch_end < row.count ? batch_end : row.count;
+    const auto [begin, end] = batch.of(row);
     if (begin >= end) return;
     SharedPool pool;
     const Shared<Words4> stages = pool.take<Words4>(2 * kStageBytes / sizeof(Words4));

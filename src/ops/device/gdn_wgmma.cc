@@ -42,9 +42,7 @@ struct WgmmaScanKernel {
     await_previous();
     const int seq_idx = batch.cells.first_seq + block_idx().z;
     const CellRow row = batch.cells.row(seq_idx);
-    const int begin = batch.first > row.first ? batch.first - row.first : 0;
-    const int batch_end = batch.first + batch.count - row.first;
-    const int end = batch_end < row.count ? batch_end : row.count;
+    const auto [begin, end] = batch.of(row);
     if (begin >= end) return;
     const Task task{row, begin, end - begin, block_idx().y};
     char* const base = align_panels(shared_memory());

@@ -47,7 +47,7 @@ struct E4M3Rows {
   // Of a row and the run of kScaledCodes numbered `half`. (Instructions bound the loop with anything more.)
   DEVICE_FN float scale(int row, int scale_row, int half) const {
     if constexpr (kTileScales)
-      return rows.scales.floats.get(scale_row * rows.groups + (half < rows.groups ? half : rows.groups - 1));
+      return rows.scales.at(scale_row * rows.groups + (half < rows.groups ? half : rows.groups - 1));
     const int group = half / halves_per_group;
     return rows.scale(row, scale_row, group < rows.groups ? group : rows.groups - 1);
   }
@@ -344,8 +344,8 @@ void run_codes(const Context& context, const Matmul& args, const CodeRows& rows)
 }
 template <class T>
 void run_any_scales(const Context& context, const Matmul& args, const CodeRows& rows) {
-  const bool tiles = !rows.scales.floats.empty() && rows.scale_rows % (2 * kMmaRows) == 0 &&
-                     rows.groups > 1 && rows.group_size == kScaledCodes;
+  const bool tiles =
+      rows.scale_rows % (2 * kMmaRows) == 0 && rows.groups > 1 && rows.group_size == kScaledCodes;
   if (tiles) return run_codes<T, true>(context, args, rows);
   run_codes<T, false>(context, args, rows);
 }

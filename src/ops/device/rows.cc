@@ -1,4 +1,5 @@
-// Operations on rows: gather, norm, SwiGLU. One block a row, threads over its words. All are bound by memory.
+// Operations on rows: gather, norm, SwiGLU. A block takes a row, its threads the words. All are bound by
+// memory.
 #include <algorithm>
 
 #include "ops/device/activation.h"
@@ -77,9 +78,9 @@ DEVICE_FN float normed(float value, float scale, float weight, bool round_then_s
   return round_then_scale ? rounded<T>(value * scale) * weight : value * scale * (1.0f + weight);
 }
 
-// Block: every gridDim-th row, in whole words, held in registers between the sum and the scaling; the weight
-// stays there. Bound by latency at few rows: a thread's reads are all under way before the first is used. R
-// is T or wider.
+// Block: every num_blocks-th row, in whole words, held in registers between the sum and the scaling; the
+// weight stays there. Bound by latency at few rows: a thread's reads are all under way before the first is
+// used. R is T or wider.
 template <int kWave, class T, class R>
 struct RmsNormWordsKernel {
   static constexpr bool kOverlaps = true;
