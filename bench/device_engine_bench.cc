@@ -1,11 +1,12 @@
 // The whole engine on a card, a model's shape with random weights, one request at a time:
 //   longspan_device_engine_bench CONFIG_DIR [prompt tokens, comma separated] [decoded tokens] [device index]
-//   [words, in any order: unified, fp8, page16, general, drawn, seqs=N]
+//   [words, in any order: unified, fp8, page16, general, drawn, seqs=N, chunk=N]
 // Time to the first token and between tokens; first a request of the same shape to warm up. Decode is set
 // beside the bytes that a token must read: weights, K, V and states. unified: no vendor_prefill, same pages.
 // fp8: K and V are kept as e4m3. page16: pages of whole 16 tokens (784 for the 27B, which vendor_prefill does
 // not take). general: no inputs of a step are prepared on the device. drawn: tokens are drawn (temperature
 // 0.7, top_k 20, top_p 0.95). seqs=N: as well the tokens a second of N requests that decode side by side.
+// chunk=N: prompt tokens of a step (4096).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,9 +46,13 @@ int main_of(int argc, char** argv) {
   const auto has_word = [&](std::string_view word) {
     return std::find(argv + std::min(argc, 5), argv + argc, word) != argv + argc;
   };
-  int32_t num_seqs = 1;
-  for (int i = 5; i < argc; ++i)
-    if (std::string_view(argv[i]).starts_with("seqs=")) num_seqs = std::max(1, std::atoi(argv[i] + 5));
+  const auto number_of = [&](std::string_view word, int64_t otherwise) {  // word: "name="
+    for (int i = 5; i < argc; ++i)
+      if (std::string_view(argv[i]).starts_with(word)) return std::max(1L, std::atol(argv[i] + word.size()));
+    return otherwise;
+  };
+  const auto num_seqs = static_cast<int32_t>(number_of("seqs=", 1));
+  const int64_t chunk = number_of("chunk=", 4096);
   const engine::SamplingParams sampling =
       has_word("drawn") ? engine::SamplingParams{.temperature = 0.7, .top_k = 20, .top_p = 0.95}
                         : engine::SamplingParams{};
@@ -58,10 +63,12 @@ int main_of(int argc, char** argv) {
                          // Of several, each keeps one page in hand.
                          .max_model_len = longest + num_new + 64 + (num_seqs > 1 ? 1024 : 0),
                          .max_num_seqs = num_seqs,
+                         .max_num_batched_tokens = chunk,
                          .kv_dtype = has_word("fp8") ? std::optional(DType::kF8E4M3) : std::nullopt,
                          .swap_bytes = 0,
                          .pages = {.alignment = has_word("page16") ? 16 : 64},
                          .dispatch = {.enable_vendor_prefill = !has_word("unified"),
+                                      .vendor_prefill_max_q = chunk,
                                       .steady_decode_inputs = !has_word("general")}});
   const engine::EngineInfo& info = engine.info();
   fmt::print("{}\n{} weights {} in {}, K and V {}, page {} tokens\n", info.device, dtype_name(info.dtype),
@@ -92,7 +99,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
                  "longspan_device_engine_bench CONFIG_DIR [prompt tokens] [decoded tokens] [device] "
-                 "[unified] [fp8] [page16] [general] [drawn] [seqs=N]\n");
+                 "[unified] [fp8] [page16] [general] [drawn] [seqs=N] [chunk=N]\n");
     return 2;
   }
   try {

@@ -1,5 +1,6 @@
 // The whole engine on a model's shape with random weights, against what this machine can do:
-//   longspan_engine_bench CONFIG_JSON [prefill tokens] [decode contexts, comma separated] [tokens of a step]
+//   longspan_engine_bench CONFIG_JSON [prefill tokens, 0: none] [decode contexts, comma separated] [tokens of
+//   a step]
 // Prefill: matrix flops of one prompt over its time, as a share of the yardstick library's best bf16 product
 // (f32 where it has none for this processor).
 // Decode: weights + KV + state bytes of one token over its time, as a share of a plain reader's bandwidth.
@@ -128,14 +129,21 @@ void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
                dtype_name(yardstick_dtype()), best.m, best.n, best.k, median(peaks) * 1e-12,
                100 * median(shares), 100 * *lowest, 100 * *highest);
   }
+  std::fflush(stdout);
 }
 
+// One prompt, and kDecodeRounds runs of kDecoded tokens behind it.
 void bench_decode(engine::Engine& engine, ThreadPool& pool, const Buffer& memory, int64_t context) {
   const engine::EngineInfo& info = engine.info();
   const double before = measure::read_gbytes(pool, memory);
-  std::vector<double> seconds;
-  for (int i = 0; i < kDecodeRounds; ++i)
-    seconds.push_back(time_request(engine, context, kDecoded).decode_token);
+  engine::Response response = submit_arbitrary(engine, context, kDecodeRounds * kDecoded + 1);
+  const std::vector<engine::Clock::time_point> times = token_times(response);
+  std::vector<double> seconds;  // a token, of each run
+  for (size_t first = 0; first + kDecoded < times.size(); first += kDecoded) {
+    std::vector<double> gaps;
+    for (size_t i = first; i < first + kDecoded; ++i) gaps.push_back(seconds_between(times[i], times[i + 1]));
+    seconds.push_back(median(gaps));
+  }
   const double bandwidth = std::max(before, measure::read_gbytes(pool, memory));
   std::sort(seconds.begin(), seconds.end());
   const double token_seconds = median(seconds);
@@ -143,7 +151,7 @@ void bench_decode(engine::Engine& engine, ThreadPool& pool, const Buffer& memory
   const double num_linear = static_cast<double>(info.config.num_layers()) - num_full;
   const double weights = static_cast<double>(info.weight_bytes);
   const double kv = num_full * static_cast<double>(info.page_plan.kv_bytes_per_token) *
-                    static_cast<double>(context + kDecoded / 2);
+                    static_cast<double>(context + kDecodeRounds * kDecoded / 2);
   const double state =
       2 * num_linear * static_cast<double>(info.page_plan.state.size_bytes);  // read and written
   const double rate = (weights + kv + state) / token_seconds * 1e-9;
@@ -153,10 +161,12 @@ void bench_decode(engine::Engine& engine, ThreadPool& pool, const Buffer& memory
       "(weights {:.0f} MB, KV {:.0f} MB, state {:.0f} MB)\n",
       context, token_seconds * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, 1 / token_seconds, rate,
       bandwidth, 100 * rate / bandwidth, weights * 1e-6, kv * 1e-6, state * 1e-6);
+  std::fflush(stdout);
 }
 
-void report_memory(const engine::Engine& engine) {
-  const double resident = static_cast<double>(engine::peak_resident_bytes());
+// `others`: bytes that this program holds besides.
+void report_memory(const engine::Engine& engine, size_t others) {
+  const double resident = static_cast<double>(engine::peak_resident_bytes() - others);
   const double planned = static_cast<double>(engine.info().weight_bytes + engine.info().cache_bytes);
   fmt::print("peak resident {} = weights + KV + state {} + {:.1f} % of the weights\n",
              format_bytes(static_cast<size_t>(resident)), format_bytes(static_cast<size_t>(planned)),
@@ -183,20 +193,18 @@ int bench_main(int argc, char** argv) {
       std::max(num_prefill, contexts.empty() ? 0 : *std::max_element(contexts.begin(), contexts.end()));
   const engine::EngineOptions options{.model = argv[1],
                                       .random_seed = 1,
-                                      .max_model_len = longest + kDecoded + 1,
+                                      .max_model_len = longest + kDecodeRounds * kDecoded + 1,
                                       .max_num_seqs = 1,
                                       .max_num_batched_tokens = argc > 4 ? std::atoll(argv[4]) : 4096};
   engine::Engine engine(options);
   for (const std::string& line : engine::describe(engine.info(), options)) fmt::print("{}\n", line);
-  time_request(engine, longest, 1);  // touches the whole cache
-  report_memory(engine);
-  bench_prefill(engine, num_prefill);
-  {
-    ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
-    const Buffer memory(size_t{1} << 30);
-    std::memset(memory.data(), 1, memory.size_bytes());  // untouched pages are all one page of zeros
-    for (int64_t context : contexts) bench_decode(engine, pool, memory, context);
-  }
+  std::fflush(stdout);
+  if (num_prefill > 0) bench_prefill(engine, num_prefill);
+  ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
+  const Buffer memory(size_t{1} << 30);
+  std::memset(memory.data(), 1, memory.size_bytes());  // untouched pages are all one page of zeros
+  for (int64_t context : contexts) bench_decode(engine, pool, memory, context);
+  report_memory(engine, memory.size_bytes());
   return 0;
 }
 

@@ -152,6 +152,8 @@ void InputBatch::finish(const schedule::StepPlan& step, schedule::Scheduler& sch
                   .num_seqs = num_seqs_,
                   .num_decode_seqs = step.num_decode_seqs};
   inputs_.logit_rows = first(logit_rows_, num_logits_);
+  const int32_t* rows = ints(logit_rows_);
+  inputs_.num_decode_logits = std::lower_bound(rows, rows + num_logits_, step.num_decode_seqs) - rows;
   choose_paths(step);
 }
 
@@ -190,6 +192,7 @@ std::string first_difference(const model::StepInputs& a, const model::StepInputs
   compare("query_start_loc", a.seqs.query_start_loc, b.seqs.query_start_loc);
   compare("seq_lens", a.seqs.seq_lens, b.seqs.seq_lens);
   compare("logit_rows", a.logit_rows, b.logit_rows);
+  expect(a.num_decode_logits == b.num_decode_logits, "numbers of sampled decode rows");
   expect(a.seqs.num_seqs == b.seqs.num_seqs && a.seqs.num_decode_seqs == b.seqs.num_decode_seqs,
          "numbers of sequences");
   expect(a.groups.size() == b.groups.size() && a.attention_runs.size() == b.attention_runs.size(),

@@ -7,16 +7,28 @@ namespace longspan::model {
 
 void forward(const Mlp& mlp, Forward& f, const TensorView& x, const TensorView& out) {
   Arena::Scope scope(f.arena);
-  const Index num_tokens = x.dim(0);
+  const Index num_rows = x.dim(0);
   const Index width = mlp.down->in_features;
-  const TensorView gate_up = f.arena.take(f.dtype, {num_tokens, 2 * width});
-  const TensorView hidden = f.arena.take(f.dtype, {num_tokens, width});
+  const TensorView gate_up = f.arena.take(f.dtype, {num_rows, 2 * width});
+  const TensorView hidden = f.arena.take(f.dtype, {num_rows, width});
   f.ops.matmul_swiglu({.x = x,
-                       .num_decode_rows = f.num_decode_rows(),
+                       .num_decode_rows = f.num_decode_outputs(),
                        .weight = mlp.gate_up.get(),
                        .gate_up = gate_up,
                        .out = hidden});
-  f.ops.matmul({.x = hidden, .num_decode_rows = f.num_decode_rows(), .weight = mlp.down.get(), .out = out});
+  f.ops.matmul(
+      {.x = hidden, .num_decode_rows = f.num_decode_outputs(), .weight = mlp.down.get(), .out = out});
+}
+
+// The product at a mixer's end, of the rows of y T [num_tokens, n] that are read.
+static void project(const ops::Weight& weight, Forward& f, const TensorView& y, const TensorView& out) {
+  if (out.dim(0) == 0) return;
+  TensorView rows = y;
+  if (f.logits_only) {
+    rows = f.arena.take(f.dtype, {out.dim(0), y.dim(1)});
+    f.ops.gather_rows({.x = y, .rows = f.in.logit_rows, .out = rows});
+  }
+  f.ops.matmul({.x = rows, .num_decode_rows = f.num_decode_outputs(), .weight = &weight, .out = out});
 }
 
 void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, const TensorView& x,
@@ -55,7 +67,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
                        .slots = tables.slots,
                        .kv = kv,
                        .q_out = q});
-  if (f.cache_only) return;
+  if (out.dim(0) == 0) return;
 
   // Softmax attention over the cache, times the output gate.
   const TensorView heads = f.arena.take(f.dtype, {num_tokens, layer.num_q_heads * d});
@@ -70,7 +82,7 @@ void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, co
                      .scale = 1.0f / std::sqrt(static_cast<float>(d)),
                      .path = run.path,
                      .out = heads.split_last(layer.num_q_heads, d)});
-  f.ops.matmul({.x = heads, .num_decode_rows = f.num_decode_rows(), .weight = layer.o.get(), .out = out});
+  project(*layer.o, f, heads, out);
 }
 
 void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, const TensorView& x,
@@ -116,19 +128,18 @@ void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, co
                      .seqs = f.in.seqs,
                      .checkpoints = tables.checkpoints,
                      .out = y.split_last(layer.num_v_heads, layer.v_dim)});
-  if (f.cache_only) return;
-  f.ops.matmul({.x = y, .num_decode_rows = f.num_decode_rows(), .weight = layer.out.get(), .out = out});
+  project(*layer.out, f, y, out);
 }
 
 size_t activation_bytes(const io::ModelConfig& config, Index num_tokens, DType dtype) {
   const auto tensor = [&](Index width) { return Arena::bytes_for(dtype, {num_tokens, width}); };
   const Index q_rows = config.q_width() * (config.attn_output_gate ? 2 : 1);
   const size_t mlp = tensor(2 * config.intermediate_size) + tensor(config.intermediate_size);
-  const size_t attention = tensor(q_rows + 2 * config.kv_width()) + tensor(config.q_width());
+  const size_t attention = tensor(q_rows + 2 * config.kv_width()) + 2 * tensor(config.q_width());
   const Index channels = config.conv_channels();
   const Index vd = config.linear_value_width();
   const size_t delta = config.is_hybrid() ? tensor(channels + vd + 2 * config.linear_num_value_heads) +
-                                                tensor(channels) + tensor(vd)
+                                                tensor(channels) + 2 * tensor(vd)
                                           : 0;
   return std::max({mlp, attention, delta});
 }

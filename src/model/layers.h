@@ -62,14 +62,17 @@ struct Forward {
   Arena& arena;
   TensorView cos_sin;  // f32 [num_tokens, rotary_dim]
   DType dtype;         // T
-  // Nobody reads the block's output: a mixer does what its cache needs, and leaves `out`.
-  bool cache_only = false;
+  // Of the block's output only in.logit_rows are read: out has these rows alone.
+  bool logits_only = false;
 
   Index num_decode_rows() const { return in.seqs.num_decode_seqs; }  // the first rows, one a sequence
+  Index num_decode_outputs() const { return logits_only ? in.num_decode_logits : num_decode_rows(); }
 };
 
-// out T [num_tokens, H] <- block(x T [num_tokens, H]); x is the normed input, the residual is the caller's.
+// out T [num_rows, H] <- mlp(x T [num_rows, H]); x is the normed input, the residual is the caller's.
 void forward(const Mlp& mlp, Forward& f, const TensorView& x, const TensorView& out);
+// out T [num_tokens or num_logits, H] <- mixer(x T [num_tokens, H]), likewise; writes the cache of all
+// tokens.
 void forward(const FullAttention& layer, const LayerCache& cache, Forward& f, const TensorView& x,
              const TensorView& out);
 void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, const TensorView& x,

@@ -91,15 +91,13 @@ namespace {
 // ends; what one block adds stays far below.
 DType residual_dtype(DType dtype) { return dtype == DType::kF16 ? DType::kF32 : dtype; }
 
-// What forward() takes from the arena: x, its norm, a block's output; then what a block takes, or the last
-// rows.
+// What forward() takes from the arena: x, its norm, a block's output; the last rows of x; what a block takes.
 size_t arena_bytes(const io::ModelConfig& config, DType dtype, Index max_tokens) {
   const Shape shape = {max_tokens, config.hidden_size};
   const size_t rows = Arena::bytes_for(dtype, shape);
   const size_t residual = Arena::bytes_for(residual_dtype(dtype), shape);
   const size_t angles = Arena::bytes_for(DType::kF32, {max_tokens, config.rotary_dim});
-  return residual + 2 * rows + angles +
-         std::max(activation_bytes(config, max_tokens, dtype), residual + rows);
+  return 2 * residual + 2 * rows + angles + activation_bytes(config, max_tokens, dtype);
 }
 
 }  // namespace
@@ -124,6 +122,7 @@ void Model::reserve(const StepLimits& limits) {
 TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
   Arena::Scope scope(arena_);
   const Index num_tokens = in.num_tokens();
+  const Index num_logits = in.logit_rows.dim(0);
   const TensorView x = arena_.take(residual_dtype(dtype_), {num_tokens, config_.hidden_size});
   const TensorView normed = arena_.take(dtype_, {num_tokens, config_.hidden_size});
   const TensorView delta = arena_.take(dtype_, {num_tokens, config_.hidden_size});
@@ -133,48 +132,48 @@ TensorView Model::forward(const StepInputs& in, const CacheViews& cache) {
   ops_.embed({.ids = in.token_ids, .table = weights_.embed.get(), .out = x});
 
   // x = x + mixer(norm(x)); x = x + mlp(norm(x)). A block's output waits in delta until the next norm adds
-  // it. Of the last layer a step without logits, as most chunks of a long prompt are, needs only the cache.
+  // it.
+  TensorView added;
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
+    const bool last = i + 1 == weights_.layers.size();
     ops_.begin_layer(static_cast<Index>(i));
-    ops_.rms_norm({.x = x,
-                   .delta = i == 0 ? TensorView() : delta,
-                   .weight = layer.input_norm.weight.view(),
-                   .kind = layer.input_norm.kind,
-                   .eps = layer.input_norm.eps,
-                   .out = normed});
+    add_and_norm(x, added, layer.input_norm, normed);
     if (in.layer_tap) tap(in, static_cast<Index>(i), x);
-    f.cache_only = i + 1 == weights_.layers.size() && in.logit_rows.dim(0) == 0;
-    std::visit([&](const auto& mixer) { model::forward(mixer, cache.layers[i], f, normed, delta); },
+    f.logits_only = last && num_logits < num_tokens;
+    added = f.logits_only ? delta.rows(0, num_logits) : delta;
+    std::visit([&](const auto& mixer) { model::forward(mixer, cache.layers[i], f, normed, added); },
                layer.mixer);
-    if (f.cache_only) break;
-    ops_.rms_norm({.x = x,
-                   .delta = delta,
-                   .weight = layer.post_norm.weight.view(),
-                   .kind = layer.post_norm.kind,
-                   .eps = layer.post_norm.eps,
-                   .out = normed});
-    model::forward(layer.mlp, f, normed, delta);
+    if (last) break;
+    add_and_norm(x, added, layer.post_norm, normed);
+    model::forward(layer.mlp, f, normed, added);
+  }
+
+  // What follows the last cache is needed of few rows of a prompt, and of most chunks of a long one not at
+  // all.
+  const TensorView hidden = hidden_.view().rows(0, num_logits);
+  if (num_logits > 0) {
+    TensorView last_x = x;
+    if (f.logits_only) {
+      last_x = arena_.take(x.dtype, hidden.shape);
+      ops_.gather_rows({.x = x, .rows = in.logit_rows, .out = last_x});
+    }
+    const DecoderLayer& layer = weights_.layers.back();
+    const TensorView last_normed = normed.rows(0, num_logits);
+    add_and_norm(last_x, added, layer.post_norm, last_normed);
+    model::forward(layer.mlp, f, last_normed, added);
+    ops_.begin_layer(-1);
+    add_and_norm(last_x, added, weights_.final_norm, hidden);
+    if (in.layer_tap && !f.logits_only) tap(in, config_.num_layers(), hidden);
   }
   ops_.begin_layer(-1);
-  const TensorView hidden = hidden_.view().rows(0, in.logit_rows.dim(0));
-  if (hidden.dim(0) > 0) final_rows(f, x, delta, hidden);
   return hidden;
 }
 
-void Model::final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out) {
-  Arena::Scope scope(arena_);
-  const TensorView x_rows = arena_.take(x.dtype, out.shape);
-  const TensorView delta_rows = arena_.take(dtype_, out.shape);
-  ops_.gather_rows({.x = x, .rows = f.in.logit_rows, .out = x_rows});
-  ops_.gather_rows({.x = delta, .rows = f.in.logit_rows, .out = delta_rows});
-  ops_.rms_norm({.x = x_rows,
-                 .delta = delta_rows,
-                 .weight = weights_.final_norm.weight.view(),
-                 .kind = weights_.final_norm.kind,
-                 .eps = weights_.final_norm.eps,
-                 .out = out});
-  if (f.in.layer_tap && out.dim(0) == f.in.num_tokens()) tap(f.in, config_.num_layers(), out);
+void Model::add_and_norm(const TensorView& x, const TensorView& delta, const Norm& norm,
+                         const TensorView& out) {
+  ops_.rms_norm(
+      {.x = x, .delta = delta, .weight = norm.weight.view(), .kind = norm.kind, .eps = norm.eps, .out = out});
 }
 
 void Model::tap(const StepInputs& in, Index k, const TensorView& hidden) {

@@ -68,7 +68,8 @@ class Model final {
   TensorView chosen_tokens() const { return chosen_.view(); }
 
  private:
-  void final_rows(Forward& f, const TensorView& x, const TensorView& delta, const TensorView& out);
+  // x = x + delta where there is a delta, out = norm(x): ops::RmsNorm.
+  void add_and_norm(const TensorView& x, const TensorView& delta, const Norm& norm, const TensorView& out);
   std::span<const int32_t> download_chosen(Index num_rows);
   void tap(const StepInputs& in, Index k, const TensorView& hidden);
 

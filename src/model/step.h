@@ -22,7 +22,8 @@ struct StepInputs {
   TensorView positions;  // i32 [num_tokens]; text has one position for all three M-RoPE axes
   ops::Sequences seqs;   // decode rows first
   std::vector<GroupInputs> groups;
-  TensorView logit_rows;  // i32 [num_logits]: token rows whose logits are wanted
+  TensorView logit_rows;        // i32 [num_logits]: token rows whose logits are wanted, ascending, each once
+  Index num_decode_logits = 0;  // how many of them, the first, are decode rows
   // Which attention kernel each run of sequences takes; the runs cover all sequences.
   struct AttentionRun {
     ops::AttentionPath path = ops::AttentionPath::kUnified;
