@@ -1,6 +1,6 @@
 // Prompt chunks of the gated delta rule on matrix units: bf16, heads of 128 x 128, rows in whole 16-byte
 // words. The plain form (gdn_prefill.cc) takes what this one does not. One kernel makes T and P of all cells
-// of a batch at once, one goes from cell to cell with S, one norms and gates.
+// of a batch at once, one goes from cell to cell with S, one norms and gates; on Hopper one does both.
 #include "ops/device/gdn_mma.h"
 #include "ops/device/activation.h"
 

@@ -29,8 +29,8 @@ struct CellKernel {
 
   DEVICE_FN void operator()() const {
     release_next();
-    await_previous();
     const Cell cell = cells.find(first_cell + block_idx().x);
+    await_previous();
     if (cell.seq_idx < 0) return;
     const int head = block_idx().y;
     const Workspace out = workspace.of(block_idx().x, head);
@@ -111,16 +111,16 @@ struct CellKernel {
     meet();
   }
 
-  // 16 rows of a product with transposed rows, as many tiles as a triangle has there.
+  // 16 rows of a product with transposed rows, up to the diagonal.
   using Tiles = FragmentC[2 * kTiles];
-  static DEVICE_FN void multiply_rows(Shared<T> left, Shared<T> right, int row_tile, Tiles& out,
-                                      FragmentC (&squares)[2]) {
+  static DEVICE_FN void multiply_tiles(Shared<T> left, Shared<T> right, int row_tile, Tiles& out,
+                                       FragmentC (&squares)[2]) {
 #pragma unroll
     for (int d = 0; d < kDim; d += 16) {
       const FragmentA a = load_a(left + row_tile * 16 * kPitch + d, kPitch);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
-        if (n >= triangle_tiles(row_tile)) continue;
+        if (n > row_tile) continue;
         FragmentB first, second;
         load_b_rows(right + n * 16 * kPitch + d, kPitch, first, second);
         multiply_add<T>(out[2 * n], a, first);
@@ -147,7 +147,7 @@ struct CellKernel {
   DEVICE_FN void make_a(Shared<T> k, const Rows& rows, Shared<float> a) const {
     Tiles kk = {};
     FragmentC squares[2] = {};
-    multiply_rows(k, k, wave(), kk, squares);
+    multiply_tiles(k, k, wave(), kk, squares);
     write_norms(squares, wave(), 1.0f, rows.k_scales);
     meet();
     const auto factor = [&](int row) { return rows.k_scales.get(row) * rows.beta.get(row); };
@@ -159,7 +159,7 @@ struct CellKernel {
     const int row_tile = wave() - kTiles;
     Tiles qk = {};
     FragmentC squares[2] = {};
-    multiply_rows(q, k, row_tile, qk, squares);
+    multiply_tiles(q, k, row_tile, qk, squares);
     write_norms(squares, row_tile, 0.08838834764831845f, rows.q_scales);
     meet();
     SplitPair pairs[4];
@@ -168,6 +168,9 @@ struct CellKernel {
       pairs[i] = split_pair(row >= col ? left : 0.0f, row > col ? right : 0.0f);
       if (i == 3) put_tile(p, row_tile, n, pairs);
     });
+    if (row_tile % 2 != 0) return;
+    for (SplitPair& pair : pairs) pair = {0, 0};
+    put_tile(p, row_tile, row_tile + 1, pairs);
   }
   // Of pairs of columns of the products: entries times the row's factor, the column's |k|^-1 and the decay
   // between them.
@@ -181,7 +184,7 @@ struct CellKernel {
                                          rows.decays.load<2>(2 * (first_row + 8))};
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      if (n >= triangle_tiles(row_tile)) continue;
+      if (n > row_tile) continue;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {  // right half: i % 2, rows g + 8: i / 2
         const int row = first_row + i / 2 * 8;
@@ -224,7 +227,6 @@ struct CellKernel {
 
   // Of (I + A)^-1, whose squares of kSize on the diagonal are there, those below each second one:
   // -T22 A21 T11, by way of the room above the diagonal.
-  // Wave: four columns of all rows of a square, or of two.
   template <int kSize>
   DEVICE_FN void invert_rest(Shared<float> a, Shared<float> t) const {
     constexpr int kBelow = kSize * kSquare;
@@ -232,39 +234,59 @@ struct CellKernel {
     static_assert(kCell / kSize / 2 * kSquareWaves == kWaves);
     const int square = wave() / kSquareWaves;
     const int corner = square * 2 * kSize * (kSquare + 1);
-    const int first_col = wave() % kSquareWaves * 4;
+    const int first = wave() % kSquareWaves * 4;
     const Shared<float> room = t + (kHalfCell + square * kSize);
-    if (wave() < kWaves) multiply<kSize>(first_col, 1.0f, a + (corner + kBelow), t + corner, first_col, room);
+    if (wave() < kWaves) multiply_columns<kSize>(first, a + (corner + kBelow), t + corner, room);
     block_sync();
     if (wave() < kWaves)
-      multiply<kSize>(first_col, -1.0f, t + (corner + kBelow + kSize), room, 0, t + (corner + kBelow));
+      multiply_rows<kSize>(first, t + (corner + kBelow + kSize), room, t + (corner + kBelow));
     block_sync();
   }
-  // out = sign left right, where rows of right are zero in these columns before first_row. Lane: some columns
-  // of a row of left, which it shares with the others of its wave that have the row.
+  // out = left right, of four columns from `first` on; right is a lower triangle. Lane: some of them of a
+  // row.
   template <int kSize>
-  static DEVICE_FN void multiply(int first_col, float sign, Shared<float> left, Shared<float> right,
-                                 int first_row, Shared<float> out) {
-    constexpr int kColumns = 4 * kSize / kMmaWave;  // of a lane
-    const int lane = thread_idx() % kMmaWave;
-    const int y = lane % kSize;
-    const int x = first_col + lane / kSize * kColumns;
-    float sums[kColumns] = {};
+  static DEVICE_FN void multiply_columns(int first, Shared<float> left, Shared<float> right,
+                                         Shared<float> out) {
+    constexpr int kCount = 4 * kSize / kMmaWave;  // of a lane
+    const int y = thread_idx() % kMmaWave % kSize;
+    const int x = first + thread_idx() % kMmaWave / kSize * kCount;
+    Vec<float, kCount> sums = {};
 #pragma unroll
     for (int j = 0; j < kSize; j += 4) {
-      if (j < first_row) continue;
+      if (j < first) continue;
       const Vec<float, 4> factors = left.load<4>(y * kSquare + j);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const Vec<float, kColumns> row = right.load<kColumns>((j + e) * kSquare + x);
+        const Vec<float, kCount> row = right.load<kCount>((j + e) * kSquare + x);
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) sums[c] += factors.v[e] * row.v[c];
+        for (int c = 0; c < kCount; ++c) sums.v[c] += factors.v[e] * row.v[c];
       }
     }
-    Vec<float, kColumns> row;
+    out.store<kCount>(y * kSquare + x, sums);
+  }
+  // out = -left right, of four rows from `first` on; left is a lower triangle. Lane: a column of some of
+  // them.
+  template <int kSize>
+  static DEVICE_FN void multiply_rows(int first, Shared<float> left, Shared<float> right, Shared<float> out) {
+    constexpr int kCount = 4 * kSize / kMmaWave;  // of a lane
+    const int x = thread_idx() % kMmaWave % kSize;
+    const int y = first + thread_idx() % kMmaWave / kSize * kCount;
+    float sums[kCount] = {};
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) row.v[c] = sign * sums[c];
-    out.store<kColumns>(y * kSquare + x, row);
+    for (int j = 0; j < kSize; j += 4) {
+      if (j > first) continue;
+      float column[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) column[e] = right.get((j + e) * kSquare + x);
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) {
+        const Vec<float, 4> factors = left.load<4>((y + c) * kSquare + j);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[c] -= factors.v[e] * column[e];
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) out.put((y + c) * kSquare + x, sums[c]);
   }
 
   DEVICE_FN void write_scales(const Rows& rows, Global<float> scales) const {

@@ -7,17 +7,18 @@ namespace longspan::ops::device::gdn {
 namespace {
 
 // Pair of blocks (halves of v_dim; value head, sequence): what ScanKernel does, its fragments and products,
-// by two groups of four waves, one that carries S and one that makes O and the output. Two waves more bring
-// each group's tiles, two cells of them, what both blocks need once for both. The blocks tell each other the
+// by groups of four waves: one carries S, two make O and the output, of every second cell each. A fourth
+// brings their tiles, two cells of them, what both blocks need once for both. The blocks tell each other the
 // sums of squares of their halves of O.
 struct WgmmaScanKernel {
   static constexpr bool kWholeUnit = true;
   static constexpr bool kPairs = true;
   static constexpr bool kOverlaps = true;
-  static constexpr int kThreads = 2 * kGroupThreads + 2 * kMmaWave;
+  static constexpr int kOutputGroups = 2;
+  static constexpr int kThreads = (1 + kOutputGroups + 1) * kGroupThreads;
   static constexpr int kColumns = kPanelCols;
   static constexpr int kWaves = kGroupThreads / kMmaWave;
-  static constexpr int kStages = 2;
+  static constexpr int kStages = kOutputGroups;  // each of which has one
   static constexpr int kPanelBytes = kCell * kPanelRowBytes;
   static constexpr int kTriangleBytes = kTriangleWords * sizeof(Words4);
   static constexpr int kScaleBytes = Workspace::kScales * sizeof(float);
@@ -27,7 +28,7 @@ struct WgmmaScanKernel {
   static constexpr int kStateWords = kWaves * (kDim / 16) * 2 * kMmaWave;
   static constexpr int kValueWords = kWaves * (kCell / 8) * kMmaWave;
   static constexpr int kSums = 2 * kWaves * kCell;  // of both blocks' waves, one cell
-  static constexpr int kNumBarriers = 2 * 2 * kStages + 6;
+  static constexpr int kNumBarriers = 2 * 2 * kStages + 8;
   static constexpr size_t kSharedBytes = kPanelAlignment + 2 * kStages * kStagePitch +
                                          (kStateWords + kValueWords) * sizeof(Words4) +
                                          2 * kSums * sizeof(float) + kNumBarriers * sizeof(uint64_t);
@@ -39,11 +40,13 @@ struct WgmmaScanKernel {
   DEVICE_FN void operator()() const {
 #if defined(LONGSPAN_HOPPER)
     release_next();
-    await_previous();
     const int seq_idx = batch.cells.first_seq + block_idx().z;
     const CellRow row = batch.cells.row(seq_idx);
     const auto [begin, end] = batch.of(row);
-    if (begin >= end) return;
+    if (begin >= end) {
+      await_previous();
+      return;
+    }
     const Task task{row, begin, end - begin, block_idx().y};
     char* const base = align_panels(shared_memory());
     const Shared<Words4> parts{reinterpret_cast<Words4*>(base + 2 * kStages * kStagePitch)};
@@ -60,10 +63,10 @@ struct WgmmaScanKernel {
         Shared<Vec<float, 4>>{reinterpret_cast<Vec<float, 4>*>(values)} + wave() * (kCell / 8) * kMmaWave,
         sums,
         shared_barriers,
-        shared_barriers + 1,
         shared_barriers + 2,
-        shared_barriers + 3,
-        shared_barriers + 4};
+        shared_barriers + 4,
+        shared_barriers + 6,
+        shared_barriers + 7};
     if (thread_idx() == 0) {
       stages_of(0).init();
       stages_of(1).init();
@@ -71,14 +74,20 @@ struct WgmmaScanKernel {
       publish_barriers();
     }
     pair_sync();
+    await_previous();
     // By a shuffle the compiler sees that all lanes of a wave agree.
-    const int group_wave = shuffle(thread_idx() / kMmaWave, 0, kMmaWave);
-    if (group_wave < kWaves)
+    const int group = shuffle(thread_idx() / kGroupThreads, 0, kMmaWave);
+    if (group == 0) {
+      take_registers<168>();
       carry(task, stages_of(0), shares, in.state.s(in.pages.get(seq_idx), task.head));
-    else if (group_wave < 2 * kWaves)
-      make_outputs(task, stages_of(1), shares);
-    else if (thread_idx() % kMmaWave == 0)
-      copy_cells(task, stages_of(group_wave - 2 * kWaves), group_wave - 2 * kWaves);
+    } else if (group <= kOutputGroups) {
+      take_registers<152>();
+      make_outputs(task, stages_of(1), shares, group - 1);
+    } else {
+      give_registers<40>();
+      const int which = shuffle(wave(), 0, kMmaWave);
+      if (which < 2 && thread_idx() % kMmaWave == 0) copy_cells(task, stages_of(which), which);
+    }
     wave_sync();
     pair_sync();  // a block's memory outlives what the other one sends there
 #endif
@@ -115,19 +124,23 @@ struct WgmmaScanKernel {
       }
     }
   };
-  // What the groups leave each other; phase i ends when it is there, or read, for cell i.
+  // What the groups leave each other. Those of two take turns from cell to cell: who waits for one of them
+  // has seen the phase before.
   struct Shares {
     Shared<Words4> s_parts;        // S, of this wave
     Shared<Vec<float, 4>> values;  // V', of this wave
     float* sums;                   // [2, kSums]
-    uint64_t *state, *state_read, *value, *value_read;
-    uint64_t* summed;  // [2] by both blocks: cells take turns, as one may send before the other has all
+    uint64_t *state, *value;       // [2] there
+    uint64_t* summed;              // [2] by both blocks
+    uint64_t *state_read, *value_read;
     DEVICE_FN void init() const {
-      init_barrier(state, kWaves);
+      for (int i = 0; i < 2; ++i) {
+        init_barrier(state + i, kWaves);
+        init_barrier(value + i, kWaves);
+        init_barrier(summed + i, 1);
+      }
       init_barrier(state_read, kWaves);
-      init_barrier(value, kWaves);
       init_barrier(value_read, kWaves);
-      for (int i = 0; i < 2; ++i) init_barrier(summed + i, 1);
     }
   };
   // The block's work.
@@ -137,8 +150,8 @@ struct WgmmaScanKernel {
     int head;
     DEVICE_FN Cell cell(int i) const { return row.cell(first + i); }
   };
-  // Barriers that take turns.
-  static DEVICE_FN void await_phase(uint64_t* barrier, int i) { wait_barrier(barrier, i % 2); }
+  static DEVICE_FN void await_turn(uint64_t* barriers, int i) { wait_barrier(barriers + i % 2, i / 2 % 2); }
+  // Of the cell before.
   static DEVICE_FN void await_last(uint64_t* barrier, int i) {
     if (i > 0) wait_barrier(barrier, (i - 1) % 2);
   }
@@ -200,7 +213,7 @@ struct WgmmaScanKernel {
       if (cell.num_rows < kCell) clear_keys(at, cell.num_rows);
       await_last(shares.state_read, i);
       start_rest(at, shares.s_parts, s, rest);
-      arrive_wave(shares.state);
+      arrive_wave(shares.state + i % 2);
       wait_products<0>();
       hold(rest);
       finish_rest(at, cell.num_rows, rest);
@@ -225,7 +238,7 @@ struct WgmmaScanKernel {
       for (int n = 0; n < kCell / 8; ++n)
         shares.values.put(n * kMmaWave + thread_idx() % kMmaWave,
                           {{v[n].v[0], v[n].v[1], v[n].v[2], v[n].v[3]}});
-      arrive_wave(shares.value);
+      arrive_wave(shares.value + i % 2);
       scale(at, Workspace::kOfValues, v);
       const PanelOperand keys = panel_depth(at.keys(), kPanelBytes);
       hold(s);
@@ -246,15 +259,15 @@ struct WgmmaScanKernel {
     store_state(own, s);
   }
 
-  DEVICE_FN void make_outputs(const Task& task, const Stages& stages, const Shares& shares) const {
+  DEVICE_FN void make_outputs(const Task& task, const Stages& stages, const Shares& shares, int first) const {
     const float weights[2] = {norm.norm.get(block_idx().x * kColumns + column()),
                               norm.norm.get(block_idx().x * kColumns + column() + 8)};
-    for (int i = 0; i < task.count; ++i) {
+    for (int i = first; i < task.count; i += kOutputGroups) {
       const Stage at = stages.of(i);
       Tokens o;
       Halves own;  // of the cell's own values
       stages.await(i);
-      await_phase(shares.state, i);
+      await_turn(shares.state, i);
       const PanelOperand queries = panel_rows(at.keys());
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
@@ -269,7 +282,7 @@ struct WgmmaScanKernel {
       wait_products<0>();
       hold(o);
       scale(at, Workspace::kOfQueries, o);
-      await_phase(shares.value, i);
+      await_turn(shares.value, i);
 #pragma unroll
       for (int d = 0; d < kTiles; ++d) {
         FragmentC v[2];
@@ -363,7 +376,7 @@ struct WgmmaScanKernel {
       for (int panel = 0; panel < 2; ++panel)
         store_shared(at.keys() + panel * kPanelBytes + i * 16, Vec<uint32_t, 4>{});
     publish_shared();
-    meet(2, kGroupThreads);
+    meet(1 + kOutputGroups, kGroupThreads);
   }
 
   // R^T of K S.
@@ -465,7 +478,7 @@ struct WgmmaScanKernel {
   }
   // 1 / root of the mean square, of the same tokens.
   DEVICE_FN Vec<float, 2> await_scales(const Shares& shares, int i) const {
-    wait_barrier(shares.summed + i % 2, i / 2 % 2);
+    await_turn(shares.summed, i);
     const Shared<float> all{shares.sums + i % 2 * kSums};  // [2, kWaves, kCell]
     Vec<float, 2> sum = {};
 #pragma unroll
@@ -480,7 +493,7 @@ struct WgmmaScanKernel {
   // And leaves the stage.
   DEVICE_FN void write(const Cell& cell, int head, const Stages& stages, int i) const {
     constexpr int kRowsAtOnce = kGroupThreads / 8;
-    meet(1, kGroupThreads);
+    meet(1 + i % kOutputGroups, kGroupThreads);
     const int row = thread() / 8, col = thread() % 8 * 8;
     Vec<T, 8> values[kCell / kRowsAtOnce];
 #pragma unroll
