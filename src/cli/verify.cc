@@ -116,9 +116,11 @@ void run_tasks(const VerifyFlags& flags, measure::ChatAnswerer& answerer, Verify
     if (done == 1 || done == total || done % 8 == 0) report.progress(fmt::format("tasks {}/{}", done, total));
   });
   const bool builtin = flags.tasks.empty();
-  report.add(measure::judge_tasks(answered, [&](const std::string& kind) {
+  const auto least = [&](const std::string& kind) {
     return builtin ? measure::least_score(kind, flags.min_score) : flags.min_score;
-  }));
+  };
+  report.add(measure::judge_tasks(
+      answered, least, flags.lengths.empty() ? measure::AskedLengths::kAll : measure::AskedLengths::kSome));
   if (!flags.save.empty()) measure::save_answers(flags.save, answered);
 }
 
@@ -239,7 +241,10 @@ void add_verify(CLI::App& app, int& exit_code) {
                       "Name at --base-url; without it the first one");
   command->add_option("--tasks", flags->tasks,
                       "JSONL of {\"kind\", \"prompt\" or \"messages\", \"answer\", \"tools\", \"call\"}");
-  command->add_option("--lengths", flags->lengths, "Tokens of the built-in documents, as 1024,30000")
+  command
+      ->add_option("--lengths", flags->lengths,
+                   "Tokens of the built-in documents, as 1024,30000: a score below its limit then fails only "
+                   "where chance does not explain it")
       ->delimiter(',');
   command->add_option("--min-score", flags->min_score, "Share of own tasks that must be right")
       ->check(CLI::Range(0.0, 1.0));

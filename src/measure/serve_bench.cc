@@ -10,8 +10,7 @@ namespace longspan::measure {
 namespace {
 
 TokenCounter choose_counter(const ServeBenchOptions& options) {
-  if (!options.tokenizer_dir.empty())
-    return local_token_counter(options.tokenizer_dir, options.target.endpoint);
+  if (!options.tokenizer_dir.empty()) return local_token_counter(options.tokenizer_dir, options.target);
   return server_token_counter(options.target);
 }
 

@@ -1,6 +1,7 @@
 #include "measure/task_score.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 
@@ -21,6 +22,31 @@ struct Count {
     ++asked;
   }
 };
+
+// Of so many right answers or fewer, when each is right with the probability `share`.
+double chance_of(const Count& count, double share) {
+  double sum = 0, ways = 1;
+  for (int right = 0; right <= count.right; ++right) {
+    sum += ways * std::pow(share, right) * std::pow(1 - share, count.asked - right);
+    ways *= static_cast<double>(count.asked - right) / (right + 1);
+  }
+  return sum;
+}
+
+struct Judgement {
+  Verdict verdict = Verdict::kOk;
+  std::string advice;
+};
+
+Judgement judge(const Count& count, double least, AskedLengths lengths) {
+  constexpr double kNoChance = 0.01;
+  if (static_cast<double>(count.right) / count.asked >= least) return {};
+  const std::string need = fmt::format("need {:.0f} % right", 100 * least);
+  if (lengths == AskedLengths::kAll) return {Verdict::kFail, need};
+  const std::string meant = need + " of all built-in lengths together; of these alone ";
+  if (chance_of(count, least) < kNoChance) return {Verdict::kFail, meant + "so few are no chance either"};
+  return {Verdict::kWarn, meant + "that says nothing: ask without --lengths"};
+}
 
 std::string short_text(const std::string& text) {
   constexpr size_t kMaxBytes = 80;
@@ -62,7 +88,7 @@ double least_score(const std::string& kind, double otherwise) {
 }
 
 Findings judge_tasks(const std::vector<AnsweredTask>& answered,
-                     const std::function<double(const std::string& kind)>& least) {
+                     const std::function<double(const std::string& kind)>& least, AskedLengths lengths) {
   std::vector<std::string> kinds;  // in the order of their first question
   for (const AnsweredTask& one : answered)
     if (std::ranges::find(kinds, one.task.kind) == kinds.end()) kinds.push_back(one.task.kind);
@@ -71,9 +97,11 @@ Findings judge_tasks(const std::vector<AnsweredTask>& answered,
     Count all;
     std::map<std::pair<std::string, int64_t>, Count> cells;  // by language and length
     const AnsweredTask* wrong = nullptr;
+    bool documents = false;
     for (const AnsweredTask& one : answered) {
       if (one.task.kind != kind) continue;
       all.add(one.right);
+      documents |= one.task.num_tokens > 0;
       cells[{one.task.language, one.task.num_tokens}].add(one.right);
       if (!one.right && wrong == nullptr) wrong = &one;
     }
@@ -85,12 +113,11 @@ Findings judge_tasks(const std::vector<AnsweredTask>& answered,
       if (cells.size() > 1 || !name.empty())
         table += fmt::format("{}{} {}/{}", table.empty() ? "" : ", ", name, count.right, count.asked);
     }
-    const double share = static_cast<double>(all.right) / all.asked;
-    const bool enough = share >= least(kind);
-    findings.push_back({kind, enough ? Verdict::kOk : Verdict::kFail,
+    const Judgement judgement = judge(all, least(kind), documents ? lengths : AskedLengths::kAll);
+    findings.push_back({kind, judgement.verdict,
                         fmt::format("{} of {} right{}{}{}", all.right, all.asked, table.empty() ? "" : ": ",
                                     table, wrong == nullptr ? "" : "; " + wrong_text(*wrong)),
-                        enough ? "" : fmt::format("need {:.0f} % right", 100 * least(kind))});
+                        judgement.advice});
   }
   return findings;
 }

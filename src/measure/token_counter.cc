@@ -83,17 +83,21 @@ TokenCounter server_token_counter(const LoadTarget& target) {
   return {.count = nullptr, .source = "nothing"};
 }
 
-TokenCounter local_token_counter(const std::filesystem::path& model_dir, BenchEndpoint endpoint) {
+TokenCounter local_token_counter(const std::filesystem::path& model_dir, const LoadTarget& target) {
   const auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir));
-  if (endpoint == BenchEndpoint::kCompletions)
+  if (target.endpoint == BenchEndpoint::kCompletions)
     return {
         .count = [tokenizer](const std::string& text) { return std::ssize(tokenizer->encode_prompt(text)); },
         .source = model_dir.string()};
   const auto chat = std::make_shared<const text::ChatTemplate>(text::ChatTemplate::load(model_dir));
-  const auto count = [tokenizer, chat](const std::string& text) {
-    return std::ssize(
-        tokenizer->encode(chat->render({{"messages", messages_of(text)}, {"add_generation_prompt", true}}),
-                          text::SpecialTokens::kParse));
+  Json prompt = target.extra_body.value("chat_template_kwargs", Json::object());
+  if (!prompt.is_object())
+    fail(ErrorKind::kInvalid, "chat_template_kwargs: got {}, need an object", prompt.dump());
+  prompt["add_generation_prompt"] = true;
+  const auto count = [tokenizer, chat, prompt](const std::string& text) {
+    Json whole = prompt;
+    whole["messages"] = messages_of(text);
+    return std::ssize(tokenizer->encode(chat->render(whole), text::SpecialTokens::kParse));
   };
   return {.count = count, .source = model_dir.string()};
 }

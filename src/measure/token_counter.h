@@ -23,6 +23,7 @@ struct TokenCounter {
 // at all.
 TokenCounter server_token_counter(const LoadTarget& target);
 // Throws what text::Tokenizer::load and text::ChatTemplate::load throw.
-TokenCounter local_token_counter(const std::filesystem::path& model_dir, BenchEndpoint endpoint);
+// Of the target: endpoint, and chat_template_kwargs of extra_body.
+TokenCounter local_token_counter(const std::filesystem::path& model_dir, const LoadTarget& target);
 
 }  // namespace longspan::measure

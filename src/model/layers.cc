@@ -121,8 +121,8 @@ void forward(const GatedDeltaNet& layer, const LayerCache& cache, Forward& f, co
                      .b = b,
                      .a_log = layer.a_log.view(),
                      .dt_bias = layer.dt_bias.view(),
-                     .norm = layer.norm.weight.view(),
-                     .eps = layer.norm.eps,
+                     .norm = layer.norm.view(),
+                     .eps = layer.norm_eps,
                      .state = cache.state,
                      .state_pages = tables.state_pages,
                      .seqs = f.in.seqs,
@@ -234,8 +234,8 @@ GatedDeltaNet load_gated_delta_net(const LayerLoader& loader, Index layer_idx) {
   net.conv = loader.f32(at + "conv1d.weight", {net.conv_channels(), config.linear_conv_kernel}, Init::kConv);
   net.a_log = loader.f32(at + "A_log", {net.num_v_heads}, Init::kALog);
   net.dt_bias = loader.f32(at + "dt_bias", {net.num_v_heads}, Init::kDtBias);
-  net.norm = {.weight = loader.f32(at + "norm.weight", {net.v_dim}, Init::kPlainNorm),
-              .eps = config.rms_norm_eps};
+  net.norm = loader.f32(at + "norm.weight", {net.v_dim}, Init::kPlainNorm);
+  net.norm_eps = config.rms_norm_eps;
   net.out = loader.linear(out_layer(config, layer_idx));
   return net;
 }

@@ -47,8 +47,9 @@ struct GatedDeltaNet {
   Buffer conv;                           // f32 [C, K]
   Buffer a_log;                          // f32 [Hv]
   Buffer dt_bias;                        // f32 [Hv]
-  Norm norm;                             // gated norm over dv, plain weight
-  std::unique_ptr<ops::Weight> out;      // [H, Vd]
+  Buffer norm;                           // f32 [dv]: of the gated norm, plain
+  float norm_eps = 1e-6f;
+  std::unique_ptr<ops::Weight> out;  // [H, Vd]
 
   Index key_width() const { return num_k_heads * k_dim; }                  // Kd
   Index value_width() const { return num_v_heads * v_dim; }                // Vd

@@ -14,9 +14,10 @@
 namespace longspan::measure {
 namespace {
 
+const std::string kTiny = std::string(LONGSPAN_SOURCE_DIR) + "/models/longspan-tiny";
+
 const TokenCounter& tiny_counter() {
-  static const TokenCounter counter =
-      local_token_counter(std::string(LONGSPAN_SOURCE_DIR) + "/models/longspan-tiny", BenchEndpoint::kChat);
+  static const TokenCounter counter = local_token_counter(kTiny, {});
   return counter;
 }
 
@@ -50,6 +51,15 @@ TEST(Dataset, TextsHaveExactlyTheLengthAskedFor) {
         EXPECT_EQ(prompt.max_output_tokens, 7);
       }
   }
+}
+
+TEST(TokenCounter, CountsWithTheTemplateVariablesOfTheRequests) {
+  const auto count = [](const nlohmann::ordered_json& extra_body) {
+    return local_token_counter(kTiny, {.extra_body = extra_body}).count("One two three.");
+  };
+  const auto thinking = [&](bool on) { return count({{"chat_template_kwargs", {{"enable_thinking", on}}}}); };
+  EXPECT_EQ(thinking(false), count({{"top_k", 5}})) << "the template's default";
+  EXPECT_NE(thinking(true), thinking(false)) << "an open block of thought, and a closed one";
 }
 
 TEST(Dataset, NoTwoPromptsShareAPrefix) {

@@ -118,6 +118,31 @@ TEST(JudgeTasks, BelowItsShareAKindFailsWithTheFirstWrongAnswer) {
   EXPECT_NE(low.text.find("at 4100 tokens got \"4321\", need \"1234\""), std::string::npos) << low.text;
 }
 
+// The limits are shares of all built-in lengths together; the bundled model gets fewer of the long ones
+// right.
+TEST(JudgeTasks, ChosenLengthsAloneFailOnlyWhereItIsNoChance) {
+  const auto judged = [](int num_right, int num_asked, int64_t num_tokens, AskedLengths lengths) {
+    std::vector<AnsweredTask> answered(static_cast<size_t>(num_asked));
+    for (int i = 0; i < num_asked; ++i)
+      answered[static_cast<size_t>(i)] = {.task = {.kind = "tracking", .num_tokens = num_tokens},
+                                          .right = i < num_right};
+    return judge_tasks(
+               answered, [](const std::string&) { return 0.7; }, lengths)
+        .at(0);
+  };
+  EXPECT_EQ(judged(5, 8, 16384, AskedLengths::kAll).verdict, Verdict::kFail);
+  const Finding some = judged(5, 8, 16384, AskedLengths::kSome);
+  EXPECT_EQ(some.verdict, Verdict::kWarn);
+  EXPECT_NE(some.advice.find("70 % right of all built-in lengths together"), std::string::npos)
+      << some.advice;
+  EXPECT_EQ(judged(6, 8, 16384, AskedLengths::kSome).verdict, Verdict::kOk);
+  EXPECT_EQ(judged(2, 8, 16384, AskedLengths::kSome).verdict, Verdict::kWarn) << "1.13 % by chance";
+  EXPECT_EQ(judged(1, 8, 16384, AskedLengths::kSome).verdict, Verdict::kFail) << "0.13 %";
+  EXPECT_EQ(judged(0, 4, 16384, AskedLengths::kSome).verdict, Verdict::kFail) << "0.81 %";
+  EXPECT_EQ(judged(0, 3, 16384, AskedLengths::kSome).verdict, Verdict::kWarn) << "2.7 %";
+  EXPECT_EQ(judged(5, 8, 0, AskedLengths::kSome).verdict, Verdict::kFail) << "no document: any length is all";
+}
+
 TEST(SaveAnswers, WritesTextAndTokenCounts) {
   const testing::FakeRoot root;
   const AnsweredTask one{.task = {.kind = "sum", .answer = "2"},

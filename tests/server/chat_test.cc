@@ -2,6 +2,7 @@
 // about other servers.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -306,6 +307,30 @@ TEST(Chat, T34_special_tokens_in_a_message_stay_text) {
   EXPECT_EQ(count(4066), 1);  // <|im_end|>
   EXPECT_EQ(post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"],
             post("/apply-template", body).json()["prompt"]);
+}
+
+// The bundled tokenizer puts nothing around a prompt: a BOS shows whether the field is heard.
+TEST(Completions, A_prompt_gets_its_special_tokens_unless_told_not_to) {
+  const std::string directory = std::string(LONGSPAN_SOURCE_DIR) + "/models/longspan-tiny";
+  Json document = Json::parse(std::ifstream(directory + "/tokenizer.json"));
+  document["post_processor"] = Json::parse(
+      R"({"type": "TemplateProcessing",
+          "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+          "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [4064], "tokens": ["<|endoftext|>"]}}})");
+  const text::Tokenizer tokenizer = text::Tokenizer::parse(document.dump());
+  const text::ChatTemplate chat_template = text::ChatTemplate::load(directory);
+  server::Server server(Running::shared().engine(), tokenizer, chat_template,
+                        {.port = 0, .model_names = {"tiny"}});
+  server.start();
+  Client client(server.port());
+  for (const Json& more :
+       {Json::object(), Json{{"add_special_tokens", true}}, {{"add_special_tokens", false}}}) {
+    const bool whole = more.value("add_special_tokens", true);
+    const Json tokens = client.post("/tokenize", with({{"prompt", "One two"}}, more)).json();
+    EXPECT_EQ(tokens["tokens"][0] == 4064, whole) << tokens;
+    const Json body = with({{"prompt", "One two"}, {"max_tokens", 1}, {"temperature", 0}}, more);
+    EXPECT_EQ(client.post(kText, body).json()["usage"]["prompt_tokens"], tokens["count"]);
+  }
 }
 
 TEST(Chat, T15_T16_a_tool_call_is_the_same_both_ways) {

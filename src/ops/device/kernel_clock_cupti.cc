@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <mutex>
 
@@ -62,11 +61,7 @@ void find_function(void* handle, const char* name, Fn& out) {
   if (out == nullptr) fail(ErrorKind::kEnvironment, "libcupti has no {}: need a newer one", name);
 }
 
-uint64_t CUPTIAPI steady_now() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
+uint64_t CUPTIAPI timestamp() { return static_cast<uint64_t>(steady_now_ns()); }
 
 void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size_bytes, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(ACTIVITY_RECORD_ALIGNMENT, kRecordBytes));
@@ -95,7 +90,7 @@ Library load_library() {
   if (version < CUPTI_API_VERSION)  // its records may be shorter
     fail(ErrorKind::kEnvironment, "libcupti: got version {}, need {}", version, CUPTI_API_VERSION);
   cupti.check("callbacks", cupti.register_callbacks(give_buffer, take_buffer));
-  cupti.check("timestamps", cupti.register_timestamp(steady_now));
+  cupti.check("timestamps", cupti.register_timestamp(timestamp));
   return cupti;
 }
 

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <chrono>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -72,12 +71,6 @@ Functions load_functions(std::string_view names) {
   }
   fail(ErrorKind::kEnvironment, "found none of {}: install roctracer, or put its folder into LD_LIBRARY_PATH",
        names);
-}
-
-int64_t steady_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 class RoctracerClock final : public KernelClock {
@@ -158,9 +151,9 @@ class RoctracerClock final : public KernelClock {
     int64_t offset = 0, least = std::numeric_limits<int64_t>::max();
     for (int i = 0; i < 16; ++i) {
       uint64_t theirs = 0;
-      const int64_t before = steady_now();
+      const int64_t before = steady_now_ns();
       check("its time", api_.get_timestamp(&theirs));
-      const int64_t after = steady_now();
+      const int64_t after = steady_now_ns();
       if (after - before >= least) continue;
       least = after - before;
       offset = before + least / 2 - static_cast<int64_t>(theirs);

@@ -1,6 +1,7 @@
 // KernelEventLog: what a KernelClock has seen and nobody has taken yet. Not locked.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,13 @@
 #include "ops/device/kernel_clock.h"
 
 namespace longspan::ops::device {
+
+// The clock of a KernelEvent's times.
+inline int64_t steady_now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 class KernelEventLog {
  public:
