@@ -1,5 +1,5 @@
 // Attention on the CPU at the shapes of the published models, against what the machine can do:
-//   longspan_attention_bench [seconds a case]
+//   longspan_attention_bench [seconds a case] [prefill | decode]
 // Prefill is a chunk of 4,096 tokens at the end of its context; flops are the causal ones, 4 * head_dim a
 // visible (query, key) pair. Decode reads K and V once, from copies that exceed the caches. Best of many
 // runs: on a shared machine the others measure the neighbours.
@@ -124,7 +124,7 @@ void bench_decode(ops::Backend& backend, const Heads& heads, Index kv_len, doubl
   }
 }
 
-int run(double seconds) {
+int run(double seconds, std::string_view only) {
   const int num_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ThreadPool pool(num_threads);
   Buffer memory(static_cast<size_t>(kCacheBytes));
@@ -135,8 +135,10 @@ int run(double seconds) {
   fmt::print("{}; peak of {} threads at once: AMX bf16 {:.0f} GFLOP/s, read {:.1f} GB/s\n", backend->name(),
              num_threads, amx_peak, read_peak);
   for (const Heads& heads : kHeads) {
-    for (Index kv_len : {4096, 32768}) bench_prefill(*backend, heads, kv_len, seconds, amx_peak);
-    for (Index kv_len : {4096, 32768, 131072}) bench_decode(*backend, heads, kv_len, seconds, read_peak);
+    for (Index kv_len : {4096, 32768})
+      if (only != "decode") bench_prefill(*backend, heads, kv_len, seconds, amx_peak);
+    for (Index kv_len : {4096, 32768, 131072})
+      if (only != "prefill") bench_decode(*backend, heads, kv_len, seconds, read_peak);
   }
   return 0;
 }
@@ -144,4 +146,6 @@ int run(double seconds) {
 }  // namespace
 }  // namespace longspan::bench
 
-int main(int argc, char** argv) { return longspan::bench::run(argc > 1 ? std::atof(argv[1]) : 0.5); }
+int main(int argc, char** argv) {
+  return longspan::bench::run(argc > 1 ? std::atof(argv[1]) : 0.5, argc > 2 ? argv[2] : "");
+}
