@@ -57,7 +57,6 @@ class DecodeReplay final {
   StepOutput run(const model::StepInputs& inputs, InputWriter writer,
                  const std::function<StepOutput()>& step);
 
-  void forget() { entries_.clear(); }
   const ReplayCounters& counters() const { return counters_; }
 
  private:

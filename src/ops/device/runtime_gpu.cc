@@ -50,6 +50,56 @@ DeviceInfo info_of(int index) {
           .runtime = version_text(api::runtime_version())};
 }
 
+// The host prepares all launches of a replay before the card sees the first, 1 us each while their times are
+// recorded. So the first ones are a replay by themselves: behind them it prepares the rest while they run.
+constexpr Index kFirstLaunches = 64;
+
+// The graphs of a recording under way, on the thread that records.
+class Capture {
+ public:
+  explicit Capture(api::Stream stream) : stream_(stream) {}
+  ~Capture() {
+    if (open_) (void)api::end_capture(&graphs_.emplace_back(nullptr), stream_);
+    for (const api::Graph graph : graphs_)
+      if (graph != nullptr) (void)api::destroy(graph);
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  bool begin() { return open_ = api::begin_capture(stream_) == api::kSuccess; }
+  bool end() {
+    open_ = false;
+    return api::end_capture(&graphs_.emplace_back(nullptr), stream_) == api::kSuccess &&
+           graphs_.back() != nullptr;
+  }
+  void before_launch() {
+    if (num_launches_++ != kFirstLaunches) return;
+    num_earlier_ = num_nodes();
+    CHECK_MSG(end() && begin(), "recording: {}", api::error_text(api::last_error()));
+  }
+  Index num_nodes() const {
+    size_t count = 0;
+    return api::num_captured(stream_, &count) == api::kSuccess ? num_earlier_ + static_cast<Index>(count) : 0;
+  }
+  const std::vector<api::Graph>& graphs() const { return graphs_; }
+
+ private:
+  const api::Stream stream_;
+  bool open_ = false;
+  std::vector<api::Graph> graphs_;
+  Index num_launches_ = 0;
+  Index num_earlier_ = 0;  // nodes of graphs that have ended
+};
+thread_local Capture* capturing = nullptr;  // null: nothing is recorded
+
+using Replay = std::vector<api::Recorded>;
+
+void destroy_replay(Replay* replay) {
+  for (const api::Recorded part : *replay)
+    if (part != nullptr) (void)api::destroy(part);
+  delete replay;
+}
+
 }  // namespace
 
 struct Device::Impl {
@@ -118,41 +168,33 @@ void Device::wait() { check("waiting", api::wait(static_cast<api::Stream>(stream
 std::shared_ptr<void> Device::record(const std::function<void()>& calls) {
   if (impl_ != nullptr) return nullptr;
   enter(info_.index);
-  const auto stream = static_cast<api::Stream>(stream_);
-  api::Graph graph = nullptr;
-  if (api::begin_capture(stream) != api::kSuccess) {
-    (void)api::last_error();
-    return nullptr;
+  Capture capture(static_cast<api::Stream>(stream_));
+  std::shared_ptr<Replay> replay(new Replay, destroy_replay);
+  bool whole = capture.begin();
+  if (whole) {
+    capturing = &capture;
+    try {
+      calls();
+    } catch (...) {
+      capturing = nullptr;
+      throw;
+    }
+    capturing = nullptr;
+    whole = capture.end();
   }
-  try {
-    calls();
-  } catch (...) {
-    (void)api::end_capture(&graph, stream);
-    (void)api::destroy(graph);
-    throw;
-  }
-  api::Recorded recorded = nullptr;
-  const bool whole = api::end_capture(&graph, stream) == api::kSuccess && graph != nullptr &&
-                     api::instantiate(&recorded, graph) == api::kSuccess;
-  if (graph != nullptr) (void)api::destroy(graph);
-  if (!whole) {
-    (void)api::last_error();
-    return nullptr;
-  }
-  return std::shared_ptr<void>(recorded,
-                               [](void* old) { (void)api::destroy(static_cast<api::Recorded>(old)); });
+  for (const api::Graph graph : capture.graphs())
+    whole = whole && api::instantiate(&replay->emplace_back(nullptr), graph) == api::kSuccess;
+  if (whole) return replay;
+  (void)api::last_error();
+  return nullptr;
 }
 
-Index Device::num_recorded() const {
-  size_t count = 0;
-  return api::num_captured(static_cast<api::Stream>(stream_), &count) == api::kSuccess
-             ? static_cast<Index>(count)
-             : 0;
-}
+Index Device::num_recorded() const { return capturing == nullptr ? 0 : capturing->num_nodes(); }
 
 void Device::replay(void* recorded) {
   enter(info_.index);
-  check("replay", api::launch(static_cast<api::Recorded>(recorded), static_cast<api::Stream>(stream_)));
+  for (const api::Recorded part : *static_cast<Replay*>(recorded))
+    check("replay", api::launch(part, static_cast<api::Stream>(stream_)));
 }
 
 void Device::start_profile() {
@@ -187,6 +229,7 @@ std::vector<KernelTime> Device::finish_profile() {
 
 void Device::before_launch() {
   enter(info_.index);
+  if (capturing != nullptr) capturing->before_launch();
   if (impl_ == nullptr) return;
   check("event", api::make_event(&impl_->begin));
   check("event", api::record(impl_->begin, static_cast<api::Stream>(stream_)));
