@@ -80,7 +80,12 @@ class DeviceBackend final : public Backend {
     return device::pack(context_, parts, dtype);
   }
   std::unique_ptr<Weight> pack_quantized(std::span<const WeightPart> parts, DType dtype) override {
-    return device::pack_quantized(context_, parts, dtype);
+    return device::pack_quantized(context_, parts, dtype, Packing::kStacked);
+  }
+  std::unique_ptr<Weight> pack_quantized_gate_up(const WeightPart& gate, const WeightPart& up,
+                                                 DType dtype) override {
+    const WeightPart parts[] = {gate, up};
+    return device::pack_quantized(context_, parts, dtype, Packing::kGateUp);
   }
   std::unique_ptr<Weight> pack_random(std::span<const RandomRows> parts, Index in_features, DType stored,
                                       DType dtype, float deviation) override {

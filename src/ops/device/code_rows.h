@@ -5,7 +5,7 @@
 // high half. So one mask gives two neighbours, each in its half, four lanes read a block of a row, and what
 // they multiply it with lies together in x. Behind K codes and x are zeros.
 // Scales of 16 bits and their zeros lie together, for whole tiles of 16 rows: in the order in which a lane of
-// a matrix product wants them, rows i and i + 8 side by side.
+// a matrix product wants them, rows i and i + 8 side by side; of a gate and up, row i of each.
 // FP8 codes: rows as they are.
 // Where groups lie scattered along K (activation order), or are no whole words, codes lie in the order of
 // their groups, each filled up to whole words (`k` places for the `columns` codes), and so must x.
@@ -18,8 +18,6 @@ namespace longspan::ops::device {
 
 // A zero and a scale's bits in one word.
 DEVICE_FN int affine_zero(uint32_t word) { return static_cast<int>(word >> 16); }
-// Where row i of the weight is found in a row of CodeRows::affine.
-HOST_DEVICE_FN int affine_place(int i) { return i / kTileRows * kTileRows + i % 8 * 2 + i / 8 % 2; }
 
 // Scales as the checkpoint has them.
 struct ScaleRows {
@@ -39,6 +37,7 @@ struct CodeRows {
   int affine_span;           // codes with one affine word: 32, 64 or 128, at most group_size
   int affine_per_group;      // group_size / affine_span
   bool affine_halves;        // its scales are f16, else bf16
+  int pair_rows;             // rows of a gate and its up whose affine words lie side by side, eights; else 0
   ScaleRows scales;          // [ceil(n / scale_rows), groups]
   Global<uint8_t> zeros;     // [n, groups], or empty: default_zero
   Global<int32_t> place_of;  // [columns], each in 0 .. k - 1, or empty: codes lie as in the checkpoint
@@ -61,6 +60,13 @@ struct CodeRows {
   DEVICE_FN float affine_scale(uint32_t word) const {
     const auto bits = static_cast<uint16_t>(word);
     return affine_halves ? half_to_float(bits) : bfloat_to_float(bits);
+  }
+  // Where a row of the weight is found in a row of affine.
+  HOST_DEVICE_FN int affine_place(int row) const {
+    const auto i = static_cast<uint32_t>(row), pair = static_cast<uint32_t>(pair_rows);
+    const uint32_t second = pair == 0 ? i / 8 % 2 : i >= pair ? 1 : 0;
+    const uint32_t tile = pair == 0 ? i / 16 : (i - second * pair) / 8;  // pair is whole eights
+    return static_cast<int>(tile * 16 + i % 8 * 2 + second);
   }
   DEVICE_FN uint32_t affine_word(int row, int group) const {
     return affine.row(group * affine_per_group).get(affine_place(row));

@@ -84,6 +84,10 @@ struct DequantizeKernel {
   };
   DEVICE_FN Affine affine_of(int row, int place) const {
     const int group = place / rows.group_size;
+    if (!rows.affine.empty()) {
+      const uint32_t word = rows.affine_word(row, group);
+      return {static_cast<float>(affine_zero(word)), rows.affine_scale(word)};
+    }
     return {static_cast<float>(rows.zero(row, group)), rows.scale(row, row / rows.scale_rows, group)};
   }
 };

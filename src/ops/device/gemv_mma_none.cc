@@ -5,6 +5,7 @@ namespace longspan::ops::device {
 
 bool gemv_mma(const Context&, const Matmul&) { return false; }
 bool gemv_mma_swiglu(const Context&, const Matmul&) { return false; }
-bool w8a16_mma(const Context&, const Matmul&, const CodeRows&) { return false; }
+bool w8a16_mma(const Context&, const Matmul&, const CodeRows&, const Matmul*) { return false; }
+bool w8a16_mma_swiglu(const Context&, const Matmul&, const CodeRows&) { return false; }
 
 }  // namespace longspan::ops::device

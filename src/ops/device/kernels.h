@@ -46,8 +46,8 @@ struct Context {
 
 std::unique_ptr<Weight> pack(const Context& context, std::span<const TensorView> parts,
                              DType dtype);  // weight.cc
-std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts,
-                                       DType dtype);  // quantized_weight.cc
+std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts, DType dtype,
+                                       Packing packing);  // quantized_weight.cc
 std::unique_ptr<Weight> pack_random(const Context& context, std::span<const RandomRows> parts,
                                     Index in_features, DType stored, DType dtype,
                                     float deviation);  // random.cc
@@ -79,14 +79,20 @@ void gemm(const Context& context, const Matmul& args);                 // gemm.c
 class QuantizedDeviceWeight;  // quantized_weight.h
 void matmul_quantized(const Context& context, const Matmul& args, const QuantizedDeviceWeight& weight,
                       Index num_decode);
+// The fused product of decode rows with SwiGLU in its epilogue: how many of the first num_decode it took.
+Index matmul_swiglu_quantized(const Context& context, const MatmulSwiGlu& args,
+                              const QuantizedDeviceWeight& weight, Index num_decode);
 struct CodeRows;                  // code_rows.h
 constexpr Index kFusedRows = 16;  // of x that a fused product takes, at most
 void packed_gemv(const Context& context, const Matmul& args, const CodeRows& rows,
                  CodeKind kind);  // packed_gemv.cc
 // 4-bit and FP8 rows on matrix units; false, and nothing done, where there are none for this call.
 // w4a16_mma.cc and gemv_mma.cc, or w4a16_mma_none.cc and gemv_mma_none.cc.
-bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows);
-bool w8a16_mma(const Context& context, const Matmul& args, const CodeRows& rows);
+// beside: null, or the product of the same rows of x with a plain weight of few rows, for the same launch.
+bool w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows, const Matmul* beside);
+bool w8a16_mma(const Context& context, const Matmul& args, const CodeRows& rows, const Matmul* beside);
+bool w4a16_mma_swiglu(const Context& context, const Matmul& args, const CodeRows& rows);  // as gemv_swiglu()
+bool w8a16_mma_swiglu(const Context& context, const Matmul& args, const CodeRows& rows);
 // out T [num_rows, stride] = rows first_row .. of the weight; dequantize.cc
 void dequantize(const Context& context, const CodeRows& rows, CodeKind kind, Index first_row,
                 const TensorView& out);

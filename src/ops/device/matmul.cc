@@ -70,21 +70,19 @@ void matmul(const Context& context, const Matmul& args) {
 
 // Decode rows pass gate_up by; the others go through it.
 void matmul_swiglu(const Context& context, const MatmulSwiGlu& args) {
-  if (quantized_weight(args.weight) != nullptr) {
-    matmul(
-        context,
-        {.x = args.x, .num_decode_rows = args.num_decode_rows, .weight = args.weight, .out = args.gate_up});
-    return swiglu(context, {.gate_up = args.gate_up, .out = args.out});
-  }
+  const QuantizedDeviceWeight* quantised = quantized_weight(args.weight);
   const Index num_rows = args.x.dim(0);
-  const Index small = takes_words(args.x) ? decode_rows(args.num_decode_rows, num_rows) : 0;
-  const Index large = num_rows - small;
-  if (small > 0)
+  const Index said = decode_rows(args.num_decode_rows, num_rows);
+  Index small = takes_words(args.x) ? said : 0;
+  if (quantised != nullptr)
+    small = matmul_swiglu_quantized(context, args, *quantised, small);
+  else if (small > 0)
     gemv_swiglu(context, {.x = args.x.rows(0, small), .weight = args.weight, .out = args.out.rows(0, small)});
+  const Index large = num_rows - small;
   if (large == 0) return;
   const TensorView gate_up = args.gate_up.rows(small, large);
   matmul(context, {.x = args.x.rows(small, large),
-                   .num_decode_rows = args.num_decode_rows < 0 ? -1 : args.num_decode_rows - small,
+                   .num_decode_rows = said - small,
                    .weight = args.weight,
                    .out = gate_up});
   swiglu(context, {.gate_up = gate_up, .out = args.out.rows(small, large)});

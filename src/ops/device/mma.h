@@ -38,6 +38,16 @@ DEVICE_FN uint32_t expand_pair(uint32_t codes, float scale) {
                       half_to_float(static_cast<uint16_t>(halves >> 16)) * scale);
 }
 
+// The same of scale 1: exact, and of f16 what the conversion gives.
+template <class T>
+DEVICE_FN uint32_t unscaled_pair(uint32_t codes) {
+  return expand_pair<T>(codes, 1.0f);
+}
+template <>
+DEVICE_FN uint32_t unscaled_pair<f16_t>(uint32_t codes) {
+  return e4m3_pair_to_halves(static_cast<uint16_t>(codes));
+}
+
 // c += a b
 template <class T>
 DEVICE_FN void multiply_add(FragmentC& c, const FragmentA& a, const FragmentB& b);

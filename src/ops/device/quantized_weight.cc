@@ -152,11 +152,13 @@ void upload_scales(const Context& context, const CodeRun& run, const CodeOrder& 
 
 // Scales and zeros as the matrix product wants them.
 void upload_affine(const Context& context, const CodeRun& run, const CodeOrder& order,
-                   const AffineLayout& layout, PackedRows& rows) {
+                   const AffineLayout& layout, Packing packing, PackedRows& rows) {
   CodeRows& view = rows.view;
   view.affine_span = layout.span;
   view.affine_per_group = layout.per_group;
   view.affine_halves = run[0]->scales.dtype == DType::kF16;
+  if (packing == Packing::kGateUp && run.size() == 2 && run[0]->out_features % 8 == 0)
+    view.pair_rows = static_cast<int>(run[0]->out_features);
   std::vector<uint32_t> words(static_cast<size_t>(layout.rows * layout.columns));
   Index first = 0;
   for (const QuantizedPart* part : run) {
@@ -165,7 +167,7 @@ void upload_affine(const Context& context, const CodeRun& run, const CodeOrder& 
         const uint16_t* scales = static_cast<const uint16_t*>(part->scales.data) + i * part->scales.stride(0);
         const uint8_t* zeros =
             part->zeros.empty() ? nullptr : part->zeros.as<uint8_t>() + i * part->zeros.stride(0);
-        const int place = affine_place(static_cast<int>(first + i));
+        const int place = view.affine_place(static_cast<int>(first + i));
         for (Index at = 0; at < layout.rows; ++at) {
           // Behind K any will do.
           const Index group = order.group_of(std::min<Index>(at / layout.per_group, view.groups - 1));
@@ -182,7 +184,7 @@ void upload_affine(const Context& context, const CodeRun& run, const CodeOrder& 
   view.affine = {{static_cast<uint32_t*>(rows.affine.data())}, layout.columns};
 }
 
-PackedRows pack_run(const Context& context, const CodeRun& run, DType dtype) {
+PackedRows pack_run(const Context& context, const CodeRun& run, DType dtype, Packing packing) {
   const QuantizedPart& first = *run[0];
   PackedRows rows{.kind = first.kind, .out_features = num_rows_of(run), .in_features = first.in_features};
   const CodeOrder order = order_of(first);
@@ -203,7 +205,7 @@ PackedRows pack_run(const Context& context, const CodeRun& run, DType dtype) {
                .group_size = order.group_size,
                .scale_rows = static_cast<int>(first.scale_rows)};
   if (const AffineLayout affine = affine_layout(run, order); affine.span != 0)
-    upload_affine(context, run, order, affine, rows);
+    upload_affine(context, run, order, affine, packing, rows);
   else
     upload_scales(context, run, order, rows);
   context.dequantised.make_room(run, order, dtype);
@@ -250,17 +252,35 @@ TensorView ordered(const Context& context, const TensorView& x, const PackedRows
   return out;
 }
 
-void multiply(const Context& context, const Matmul& args, const PackedRows& rows, Index num_decode) {
+// Up to kFusedRows rows with the codes as they are, and `beside`: the same rows of x with a plain weight.
+void multiply_fused(const Context& context, Matmul args, const PackedRows& rows, const Matmul* beside) {
+  if (rows.column_of.data() != nullptr) args.x = ordered(context, args.x, rows);
+  const bool on_units = rows.kind == CodeKind::kInt4 ? w4a16_mma(context, args, rows.view, beside)
+                                                     : w8a16_mma(context, args, rows.view, beside);
+  if (on_units) return;
+  packed_gemv(context, args, rows.view, rows.kind);
+  if (beside != nullptr) gemv(context, *beside);
+}
+
+// beside: the product of the decode rows with a plain weight, or null.
+void multiply(const Context& context, const Matmul& args, const PackedRows& rows, Index num_decode,
+              const Matmul* beside) {
   const Index num_rows = args.x.dim(0);
   const Index num_fused = context.dequant_prefill ? num_decode : num_rows;
   for (Index begin = 0; begin < num_fused; begin += kFusedRows) {
-    Matmul part = few_rows(args, begin, std::min(kFusedRows, num_fused - begin));
-    if (rows.column_of.data() != nullptr) part.x = ordered(context, part.x, rows);
-    const bool on_units = rows.kind == CodeKind::kInt4 ? w4a16_mma(context, part, rows.view)
-                                                       : w8a16_mma(context, part, rows.view);
-    if (!on_units) packed_gemv(context, part, rows.view, rows.kind);
+    const Index count = std::min(kFusedRows, num_fused - begin);
+    const Matmul few_beside = beside != nullptr ? few_rows(*beside, begin, count) : Matmul{};
+    multiply_fused(context, few_rows(args, begin, count), rows, beside != nullptr ? &few_beside : nullptr);
   }
   if (num_fused < num_rows) multiply_unpacked(context, few_rows(args, num_fused, num_rows - num_fused), rows);
+}
+
+// Part i where it is a dense one of few rows: a launch of its own costs more than reading it.
+const Weight* narrow_part(const QuantizedDeviceWeight& weight, size_t i) {
+  constexpr Index kNarrow = 256;  // rows; the 27B's in_proj_b and in_proj_a have 96
+  if (i >= weight.parts().size()) return nullptr;
+  const auto* dense = std::get_if<std::unique_ptr<Weight>>(&weight.parts()[i]);
+  return dense != nullptr && (*dense)->out_features <= kNarrow ? dense->get() : nullptr;
 }
 
 }  // namespace
@@ -299,8 +319,8 @@ size_t QuantizedDeviceWeight::size_bytes() const {
   return bytes;
 }
 
-std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts,
-                                       DType dtype) {
+std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const WeightPart> parts, DType dtype,
+                                       Packing packing) {
   std::vector<QuantizedDeviceWeight::Part> packed;
   for (size_t i = 0; i < parts.size();) {
     if (std::holds_alternative<TensorView>(parts[i])) {
@@ -311,27 +331,54 @@ std::unique_ptr<Weight> pack_quantized(const Context& context, std::span<const W
       continue;
     }
     const CodeRun run = run_from(parts, i);
-    packed.emplace_back(pack_run(context, run, dtype));
+    packed.emplace_back(pack_run(context, run, dtype, packing));
     i += run.size();
   }
   return std::make_unique<QuantizedDeviceWeight>(std::move(packed), dtype);
 }
 
+Index matmul_swiglu_quantized(const Context& context, const MatmulSwiGlu& args,
+                              const QuantizedDeviceWeight& weight, Index num_decode) {
+  const auto* rows = weight.parts().size() == 1 ? std::get_if<PackedRows>(&weight.parts()[0]) : nullptr;
+  if (rows == nullptr) return 0;
+  for (Index begin = 0; begin < num_decode; begin += kFusedRows) {
+    const Index count = std::min(kFusedRows, num_decode - begin);
+    Matmul few{.x = args.x.rows(begin, count), .weight = &weight, .out = args.out.rows(begin, count)};
+    if (rows->column_of.data() != nullptr) few.x = ordered(context, few.x, *rows);
+    const bool on_units = rows->kind == CodeKind::kInt4 ? w4a16_mma_swiglu(context, few, rows->view)
+                                                        : w8a16_mma_swiglu(context, few, rows->view);
+    if (!on_units) return begin;
+  }
+  return num_decode;
+}
+
 void matmul_quantized(const Context& context, const Matmul& args, const QuantizedDeviceWeight& weight,
                       Index num_decode) {
+  const Index num_rows = args.x.dim(0);
   Index column = 0;
-  for (const QuantizedDeviceWeight::Part& part : weight.parts()) {
-    if (const auto* rows = std::get_if<PackedRows>(&part)) {
-      multiply(context, columns_of(args, column, rows->out_features), *rows, num_decode);
+  const Weight* under_way = nullptr;  // its decode rows went with those of the part before
+  for (size_t i = 0; i < weight.parts().size(); ++i) {
+    if (const auto* rows = std::get_if<PackedRows>(&weight.parts()[i])) {
+      const Matmul packed = columns_of(args, column, rows->out_features);
       column += rows->out_features;
+      const bool decode_only = context.dequant_prefill || num_decode == num_rows;
+      under_way = decode_only ? narrow_part(weight, i + 1) : nullptr;
+      Matmul beside;
+      if (under_way != nullptr) beside = columns_of(args, column, under_way->out_features);
+      beside.weight = under_way;
+      multiply(context, packed, *rows, num_decode, under_way != nullptr ? &beside : nullptr);
       continue;
     }
-    const Weight& dense = *std::get<std::unique_ptr<Weight>>(part);
+    const Weight& dense = *std::get<std::unique_ptr<Weight>>(weight.parts()[i]);
     Matmul product = columns_of(args, column, dense.out_features);
+    column += dense.out_features;
     product.weight = &dense;
     product.num_decode_rows = num_decode;
+    if (&dense == under_way) {
+      product = few_rows(product, num_decode, num_rows - num_decode);
+      product.num_decode_rows = 0;
+    }
     matmul(context, product);
-    column += dense.out_features;
   }
 }
 

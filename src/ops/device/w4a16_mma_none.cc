@@ -3,6 +3,7 @@
 
 namespace longspan::ops::device {
 
-bool w4a16_mma(const Context&, const Matmul&, const CodeRows&) { return false; }
+bool w4a16_mma(const Context&, const Matmul&, const CodeRows&, const Matmul*) { return false; }
+bool w4a16_mma_swiglu(const Context&, const Matmul&, const CodeRows&) { return false; }
 
 }  // namespace longspan::ops::device

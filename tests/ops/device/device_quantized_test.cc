@@ -151,21 +151,83 @@ TYPED_TEST(DeviceQuantized, PartsOfSeveralFormsStandSideBySide) {
 
 TYPED_TEST(DeviceQuantized, GateAndUpGiveTheBitsOfBothSteps) {
   using T = TypeParam;
-  const RandomPart gate({.n = 24, .k = 128, .group_size = 64}, 1),
-      up({.n = 24, .k = 128, .group_size = 64}, 2);
-  for (StagedBackend* device : devices()) {
-    const auto weight = device->pack_quantized_gate_up(gate.part(), up.part(), dtype_of<T>::value);
-    const Buffer x = random_rows<T>(9, 128);
-    const Buffer gate_up = product(*device, x.view(), *weight, 4);
-    Buffer want(dtype_of<T>::value, {9, 24}), got(dtype_of<T>::value, {9, 24}),
-        room(dtype_of<T>::value, {9, 48});
-    device->swiglu({.gate_up = gate_up.view(), .out = want.view()});
-    device->matmul_swiglu({.x = x.view(),
-                           .num_decode_rows = 4,
-                           .weight = weight.get(),
-                           .gate_up = room.view(),
-                           .out = got.view()});
-    EXPECT_TRUE(same_bits(got, want)) << device->name();
+  constexpr Index kRows = 21;
+  for (const PartSpec& spec :
+       {PartSpec{.n = 24, .k = 128, .group_size = 64},
+        PartSpec{.n = 72, .k = 640, .group_size = 128, .has_zeros = true},
+        PartSpec{.n = 16, .k = 416, .group_size = 32, .scale_dtype = DType::kF16},
+        PartSpec{.n = 20, .k = 256, .group_size = 128},  // no whole eights: two steps
+        PartSpec{.n = 24, .k = 256, .group_size = 128, .groups = Groups::kShuffled},
+        PartSpec{.n = 32, .k = 1280, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
+        PartSpec{.n = 20, .k = 384, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 4}}) {
+    const RandomPart gate(spec, 1), other(spec, 2);
+    QuantizedPart up = other.part();
+    up.group_of = gate.part().group_of;
+    const WeightPart stacked[] = {gate.part(), up};
+    const Buffer x = random_rows<T>(kRows, spec.k);
+    for (StagedBackend* device : devices()) {
+      const auto weight = device->pack_quantized_gate_up(gate.part(), up, dtype_of<T>::value);
+      const auto plain = device->pack_quantized(stacked, dtype_of<T>::value);
+      for (const Index num_decode : {1, 4, 9, 16, 19}) {
+        const Buffer gate_up = product(*device, x.view(), *plain, num_decode);
+        EXPECT_TRUE(same_bits(product(*device, x.view(), *weight, num_decode), gate_up))
+            << device->name() << " " << form_text(spec) << " decode rows " << num_decode;
+        Buffer want(dtype_of<T>::value, {kRows, spec.n}), got(dtype_of<T>::value, {kRows, spec.n}),
+            room(dtype_of<T>::value, {kRows, 2 * spec.n});
+        device->swiglu({.gate_up = gate_up.view(), .out = want.view()});
+        device->matmul_swiglu({.x = x.view(),
+                               .num_decode_rows = num_decode,
+                               .weight = weight.get(),
+                               .gate_up = room.view(),
+                               .out = got.view()});
+        EXPECT_TRUE(same_bits(got, want))
+            << device->name() << " " << form_text(spec) << " decode rows " << num_decode;
+      }
+    }
+  }
+}
+
+// Few dense rows behind quantised ones share their launch; bias, prompt rows and many rows do not change
+// that.
+TYPED_TEST(DeviceQuantized, ANarrowPartGivesTheBitsItHasAlone) {
+  using T = TypeParam;
+  constexpr Index kNarrow = 24, kRows = 21;
+  for (const PartSpec& spec :
+       {PartSpec{.n = 96, .k = 640, .group_size = 128, .has_zeros = true},
+        PartSpec{.n = 16, .k = 416, .group_size = 32},
+        PartSpec{.n = 160, .k = 1280, .group_size = 128, .kind = CodeKind::kE4M3, .scale_rows = 32},
+        PartSpec{.n = 33, .k = 640, .group_size = 128, .groups = Groups::kShuffled}}) {
+    const RandomPart part(spec);
+    const Buffer narrow = random_rows<T>(kNarrow, spec.k, 5);
+    const Buffer x = random_rows<T>(kRows, spec.k), bias = random_rows<float>(1, spec.n + kNarrow, 3);
+    const auto bias_of = [&](Index column, Index count) {
+      return TensorView(bias.view().as<float>() + column, DType::kF32, {count});
+    };
+    for (StagedBackend* device : devices()) {
+      const auto together = this->pack(*device, {part.part(), narrow.view()});
+      const auto wide = this->pack(*device, {part.part()});
+      const TensorView dense[] = {narrow.view()};
+      const auto alone = device->pack(dense, dtype_of<T>::value);
+      for (const Index num_decode : {0, 1, 8, 9, 16, 19, 21}) {
+        const Buffer out = product(*device, x.view(), *together, num_decode, bias_of(0, spec.n + kNarrow));
+        const Buffer first = product(*device, x.view(), *wide, num_decode, bias_of(0, spec.n));
+        const Buffer second = product(*device, x.view(), *alone, num_decode, bias_of(spec.n, kNarrow));
+        const auto row_of = [&](const Buffer& rows, Index i, Index width, Index column) {
+          return rows.view().template as<T>() + i * width + column;
+        };
+        for (Index i = 0; i < kRows; ++i) {
+          EXPECT_EQ(std::memcmp(row_of(out, i, spec.n + kNarrow, 0), row_of(first, i, spec.n, 0),
+                                static_cast<size_t>(spec.n) * sizeof(T)),
+                    0)
+              << device->name() << " " << form_text(spec) << " decode rows " << num_decode << " row " << i;
+          EXPECT_EQ(std::memcmp(row_of(out, i, spec.n + kNarrow, spec.n), row_of(second, i, kNarrow, 0),
+                                static_cast<size_t>(kNarrow) * sizeof(T)),
+                    0)
+              << device->name() << " " << form_text(spec) << " narrow, decode rows " << num_decode << " row "
+              << i;
+        }
+      }
+    }
   }
 }
 
