@@ -18,9 +18,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace longspan::ops::cpu::HWY_NAMESPACE {
 
-constexpr Index kBlockKeys = 64;  // keys whose scores meet in one softmax step
+// Keys whose scores meet in one softmax step: a block's K and V stay in the first-level cache, of which every
+// second KB is theirs when two heads share a row.
+constexpr Index kBlockKeys = HWY_TARGET == HWY_AVX3 ? 64 : 16;
 constexpr Index kLineBytes = 64;
-constexpr int kAccumulators = HWY_TARGET == HWY_AVX3 ? 16 : 8;  // vectors of sums held in registers
+// Vectors of each query head's sums held in registers, beside as many of values and one weight.
+template <int kHeads>
+inline constexpr int kSumVectors = HWY_TARGET == HWY_AVX3 ? (kHeads <= 4 ? 4 : 2)
+                                   : kHeads <= 2          ? 4
+                                   : kHeads <= 6          ? 2
+                                                          : 1;
 
 template <class E>
 HWY_INLINE void prefetch_row(const E* row, Index head_dim) {
@@ -36,17 +43,63 @@ HWY_INLINE Vec load_cached(const E* from, Extent extent, float scale) {
   return value;
 }
 
+// Under bf16 the vectors of a row come in pairs, the even elements of two vectors' worth and the odd ones:
+// one load and one instruction each, where widening takes three. Queries and sums lie in that order
+// meanwhile, up to paired_dim(); codes follow it, as both caches give the same bits.
+template <class T>
+inline constexpr bool kPaired = std::is_same_v<T, bf16>;
+HWY_INLINE Index paired_dim(Index head_dim) { return head_dim / (2 * lanes()) * (2 * lanes()); }
+
+// Vector kVector (0 or 1) of two.
+template <class T, int kVector, class E>
+HWY_INLINE Vec load_of_pair(const E* from, float scale) {
+  if constexpr (!kPaired<T>) {
+    return load_cached<T>(from + kVector * lanes(), Whole(), scale);
+  } else if constexpr (std::is_same_v<E, bf16>) {
+    const hn::Rebind<uint32_t, F32> du32;
+    const auto words = hn::LoadU(du32, reinterpret_cast<const uint32_t*>(from));
+    if constexpr (kVector == 0) return hn::BitCast(F32(), hn::ShiftLeft<16>(words));
+    return hn::BitCast(F32(), hn::And(words, hn::Set(du32, 0xffff0000u)));
+  } else {
+    const Vec first = load_cached<T>(from, Whole(), scale);
+    const Vec second = load_cached<T>(from + lanes(), Whole(), scale);
+    return kVector == 0 ? hn::ConcatEven(F32(), second, first) : hn::ConcatOdd(F32(), second, first);
+  }
+}
+// The order of pairs, and back.
+HWY_INLINE void pair_row(float* row, Index head_dim) {
+  for (Index d = 0; d < paired_dim(head_dim); d += 2 * lanes()) {
+    const Vec first = load(row + d), second = load(row + d + lanes());
+    store(hn::ConcatEven(F32(), second, first), row + d);
+    store(hn::ConcatOdd(F32(), second, first), row + d + lanes());
+  }
+}
+HWY_INLINE void unpair_row(float* row, Index head_dim) {
+  float pairs[2 * HWY_MAX_BYTES / sizeof(float)];
+  for (Index d = 0; d < paired_dim(head_dim); d += 2 * lanes()) {
+    std::copy_n(row + d, 2 * lanes(), pairs);
+    for (Index i = 0; i < lanes(); ++i) {
+      row[d + 2 * i] = pairs[i];
+      row[d + 2 * i + 1] = pairs[lanes() + i];
+    }
+  }
+}
+
 // One vector of each of kKeys rows of K times that of each query.
-template <class T, int kHeads, int kKeys, class E, class Extent>
-HWY_INLINE void score_step(const Segment<T, E>& segment, Index d, const E* k, Extent extent,
+template <int kHeads, int kKeys>
+HWY_INLINE void add_scores(const float* q, Index stride, const Vec (&keys)[kKeys],
                            Vec (&sums)[kHeads][kKeys]) {
-  Vec keys[kKeys];
-  for (int i = 0; i < kKeys; ++i)
-    keys[i] = load_cached<T>(k + i * segment.kv.row_stride() + d, extent, segment.kv.k_scale());
   for (int h = 0; h < kHeads; ++h) {
-    const Vec query = load(segment.q + h * segment.stride + d);
+    const Vec query = load(q + h * stride);
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::MulAdd(query, keys[i], sums[h][i]);
   }
+}
+template <int kVector, int kHeads, int kKeys, class T, class E>
+HWY_INLINE void score_of_pair(const Segment<T, E>& segment, Index d, const E* k, Vec (&sums)[kHeads][kKeys]) {
+  Vec keys[kKeys];
+  for (int i = 0; i < kKeys; ++i)
+    keys[i] = load_of_pair<T, kVector>(k + i * segment.kv.row_stride() + d, segment.kv.k_scale());
+  add_scores(segment.q + d + kVector * lanes(), segment.stride, keys, sums);
 }
 
 // scores[h][i] = q_h . k_i for kKeys rows of K; V's rows are fetched meanwhile.
@@ -58,17 +111,26 @@ HWY_INLINE void score_keys(const Segment<T, E>& segment, const KvRun<E>& run, In
   Vec sums[kHeads][kKeys];
   for (int h = 0; h < kHeads; ++h)
     for (int i = 0; i < kKeys; ++i) sums[h][i] = hn::Zero(F32());
-  for_each_vector(segment.head_dim,
-                  [&](Index d, auto extent) HWY_ATTR { score_step(segment, d, k, extent, sums); });
+  const Index paired = paired_dim(segment.head_dim);
+  for (Index d = 0; d < paired; d += 2 * lanes()) {
+    score_of_pair<0>(segment, d, k, sums);
+    score_of_pair<1>(segment, d, k, sums);
+  }
+  for_each_vector(segment.head_dim - paired, [&](Index j, auto extent) HWY_ATTR {
+    Vec keys[kKeys];
+    for (int i = 0; i < kKeys; ++i)
+      keys[i] = load_cached<T>(k + i * row_stride + paired + j, extent, segment.kv.k_scale());
+    add_scores(segment.q + paired + j, segment.stride, keys, sums);
+  });
   for (int h = 0; h < kHeads; ++h)
     for (int i = 0; i < kKeys; ++i) scores[h * kBlockKeys + first + i] = sum_of_lanes(sums[h][i]);
 }
 
-// o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i. The same part of `next`,
-// rows of K to be read soon, is fetched meanwhile.
-template <int kHeads, int kVectors, class T, class E, class Extent>
+// o_h[d ..] += sum_i p[h][i] v_i[d ..] over kVectors vectors, in the order of i; load_values(v_i, values)
+// reads them. The same part of `next`, rows of K to be read soon, is fetched meanwhile.
+template <int kHeads, int kVectors, class T, class E, class LoadValues>
 HWY_INLINE void add_values(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next, Index d,
-                           Extent extent, const float* p) {
+                           const float* p, const LoadValues& load_values) {
   const Index row_stride = segment.kv.row_stride();
   float* o = segment.o + d;
   Vec sums[kHeads][kVectors];
@@ -77,8 +139,7 @@ HWY_INLINE void add_values(const Segment<T, E>& segment, const KvRun<E>& run, co
   for (Index i = 0; i < run.count; ++i) {
     if (i < next.count) prefetch_row(next.k + i * row_stride + d, kVectors * lanes());
     Vec values[kVectors];
-    for (int c = 0; c < kVectors; ++c)
-      values[c] = load_cached<T>(run.v + i * row_stride + d + c * lanes(), extent, segment.kv.v_scale());
+    load_values(run.v + i * row_stride, values);
     for (int h = 0; h < kHeads; ++h) {
       const Vec weight = set(p[h * kBlockKeys + i]);
       for (int c = 0; c < kVectors; ++c) sums[h][c] = hn::MulAdd(weight, values[c], sums[h][c]);
@@ -88,15 +149,45 @@ HWY_INLINE void add_values(const Segment<T, E>& segment, const KvRun<E>& run, co
     for (int c = 0; c < kVectors; ++c) store(sums[h][c], o + h * segment.stride + c * lanes());
 }
 
+// kVectors (2 or 4) from d on, in pairs; or vector kVector of the pair that starts at d.
+template <int kHeads, int kVectors, class T, class E>
+HWY_INLINE void add_pairs(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next, Index d,
+                          const float* p) {
+  const float scale = segment.kv.v_scale();
+  add_values<kHeads, kVectors>(segment, run, next, d, p, [&](const E* v, Vec(&values)[kVectors]) HWY_ATTR {
+    for (int c = 0; c < kVectors; c += 2) {
+      values[c] = load_of_pair<T, 0>(v + d + c * lanes(), scale);
+      values[c + 1] = load_of_pair<T, 1>(v + d + c * lanes(), scale);
+    }
+  });
+}
+template <int kHeads, int kVector, class T, class E>
+HWY_INLINE void add_of_pair(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next, Index d,
+                            const float* p) {
+  const float scale = segment.kv.v_scale();
+  add_values<kHeads, 1>(segment, run, next, d + kVector * lanes(), p,
+                        [&](const E* v, Vec(&values)[1])
+                            HWY_ATTR { values[0] = load_of_pair<T, kVector>(v + d, scale); });
+}
+
 template <int kHeads, class T, class E>
 HWY_INLINE void value_run(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next,
                           const float* p) {
-  constexpr int kVectors = std::clamp(kAccumulators / kHeads, 1, 4);
+  const Index paired = paired_dim(segment.head_dim);
   Index d = 0;
-  for (; d + kVectors * lanes() <= segment.head_dim; d += kVectors * lanes())
-    add_values<kHeads, kVectors>(segment, run, next, d, Whole(), p);
-  for_each_vector(segment.head_dim - d, [&](Index j, auto extent) HWY_ATTR {
-    add_values<kHeads, 1>(segment, run, next, d + j, extent, p);
+  if constexpr (kSumVectors<kHeads> == 4)
+    for (; d + 4 * lanes() <= paired; d += 4 * lanes()) add_pairs<kHeads, 4>(segment, run, next, d, p);
+  for (; d < paired; d += 2 * lanes())
+    if constexpr (kSumVectors < kHeads >> 1) {
+      add_pairs<kHeads, 2>(segment, run, next, d, p);
+    } else {
+      add_of_pair<kHeads, 0>(segment, run, next, d, p);
+      add_of_pair<kHeads, 1>(segment, run, next, d, p);
+    }
+  for_each_vector(segment.head_dim - paired, [&](Index j, auto extent) HWY_ATTR {
+    add_values<kHeads, 1>(segment, run, next, paired + j, p, [&](const E* v, Vec(&values)[1]) HWY_ATTR {
+      values[0] = load_cached<T>(v + paired + j, extent, segment.kv.v_scale());
+    });
   });
 }
 
@@ -130,8 +221,12 @@ template <int kHeads, class T, class E>
 HWY_NOINLINE void attend_segment(const Segment<T, E>& segment) {
   std::fill_n(segment.o, kHeads * segment.stride, 0.0f);
   std::fill_n(segment.states, kHeads, SoftmaxState{-std::numeric_limits<float>::infinity(), 0.0f});
+  if constexpr (kPaired<T>)
+    for (int h = 0; h < kHeads; ++h) pair_row(segment.q + h * segment.stride, segment.head_dim);
   for (Index begin = segment.begin; begin < segment.end; begin += kBlockKeys)
     attend_block<kHeads>(segment, begin, std::min(begin + kBlockKeys, segment.end));
+  if constexpr (kPaired<T>)
+    for (int h = 0; h < kHeads; ++h) unpair_row(segment.o + h * segment.stride, segment.head_dim);
 }
 
 // num_heads is 1 .. kHeads.

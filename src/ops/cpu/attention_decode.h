@@ -18,8 +18,8 @@ struct Segment {
   const PagedKv<E>& kv;
   Index begin;  // positions begin .. end - 1; begin lies on the block grid
   Index end;
-  Index max_run;   // rows walked after one look at the block table: 16, or all of a page
-  const float* q;  // [num_heads, stride], zero beyond head_dim
+  Index max_run;  // rows walked after one look at the block table: 16, or all of a page
+  float* q;       // [num_heads, stride], zero beyond head_dim; comes back in another order
   Index num_heads;
   Index head_dim;
   Index stride;  // of q and o rows: head_dim rounded up to 16
