@@ -173,12 +173,13 @@ HWY_INLINE void add_of_pair(const Segment<T, E>& segment, const KvRun<E>& run, c
 template <int kHeads, class T, class E>
 HWY_INLINE void value_run(const Segment<T, E>& segment, const KvRun<E>& run, const KvRun<E>& next,
                           const float* p) {
+  constexpr int kVectors = kSumVectors<kHeads>;
   const Index paired = paired_dim(segment.head_dim);
   Index d = 0;
-  if constexpr (kSumVectors<kHeads> == 4)
+  if constexpr (kVectors == 4)
     for (; d + 4 * lanes() <= paired; d += 4 * lanes()) add_pairs<kHeads, 4>(segment, run, next, d, p);
   for (; d < paired; d += 2 * lanes())
-    if constexpr (kSumVectors < kHeads >> 1) {
+    if constexpr (kVectors > 1) {
       add_pairs<kHeads, 2>(segment, run, next, d, p);
     } else {
       add_of_pair<kHeads, 0>(segment, run, next, d, p);

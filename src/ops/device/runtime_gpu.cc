@@ -57,6 +57,8 @@ constexpr Index kFirstLaunches = 64;
 // The graphs of a recording under way, on the thread that records.
 class Capture {
  public:
+  struct Refused {};  // thrown where it cannot go on: something before cannot be recorded
+
   explicit Capture(api::Stream stream) : stream_(stream) {}
   ~Capture() {
     if (open_) (void)api::end_capture(&graphs_.emplace_back(nullptr), stream_);
@@ -75,7 +77,7 @@ class Capture {
   void before_launch() {
     if (num_launches_++ != kFirstLaunches) return;
     num_earlier_ = num_nodes();
-    CHECK_MSG(end() && begin(), "recording: {}", api::error_text(api::last_error()));
+    if (!end() || !begin()) throw Refused();
   }
   Index num_nodes() const {
     size_t count = 0;
@@ -175,12 +177,14 @@ std::shared_ptr<void> Device::record(const std::function<void()>& calls) {
     capturing = &capture;
     try {
       calls();
+      whole = capture.end();
+    } catch (const Capture::Refused&) {
+      whole = false;
     } catch (...) {
       capturing = nullptr;
       throw;
     }
     capturing = nullptr;
-    whole = capture.end();
   }
   for (const api::Graph graph : capture.graphs())
     whole = whole && api::instantiate(&replay->emplace_back(nullptr), graph) == api::kSuccess;

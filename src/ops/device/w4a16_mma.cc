@@ -259,15 +259,6 @@ size_t shared_for_even_blocks(const DeviceInfo& device, size_t needed, int num_b
   return std::max(needed, device.shared_bytes / (per_unit + 1) / 16 * 16);
 }
 
-template <class Kernel, class T>
-Kernel w4a16_kernel(const Matmul& args, const CodeRows& rows) {
-  return {.weight = rows,
-          .x = matrix<T>(args.x),
-          .bias = global<float>(args.bias),
-          .out = matrix<T>(args.out),
-          .m = static_cast<int>(args.x.dim(0))};
-}
-
 template <class T, int kTiles, int kSpan, int kWaves, bool kSwiGlu>
 void run_w4a16_mma(const Context& context, const Matmul& args, const CodeRows& rows, const Matmul* beside) {
   using Kernel = MmaW4A16Kernel<T, kTiles, kSpan, kWaves, kSwiGlu>;
