@@ -12,6 +12,9 @@ if(LONGSPAN_SANITIZE)
     target_compile_options(longspan_options INTERFACE -fsanitize-ignorelist=${CMAKE_SOURCE_DIR}/cmake/not_undefined.txt)
   endif()
   target_link_options(longspan_options INTERFACE -fsanitize=${LONGSPAN_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_link_options(longspan_options INTERFACE -fuse-ld=lld)
+  endif()
 endif()
 if(LONGSPAN_FUZZ)
   target_link_options(longspan_options INTERFACE -fsanitize=fuzzer-no-link)
@@ -24,7 +27,7 @@ function(longspan_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LONGSPAN_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endfunction()
 
-# longspan_light(TARGET): what nobody waits for but the compiler's user: tools and most tests. After the preset's -O flag, so it wins.
+# longspan_light(TARGET): tools, whose user waits for the compiler more than for them. After the preset's -O flag, so it wins.
 function(longspan_light target)
   if(LONGSPAN_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
@@ -49,16 +52,26 @@ function(longspan_room name)
   target_link_libraries(longspan_${name} PUBLIC ${ARG_LIBRARIES})
 endfunction()
 
-# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow SECONDS 60): a GoogleTest program = one CTest entry. SECONDS:
-# about how long it runs; the longest begin first, so that no processor waits for the last one.
+# longspan_test_run(ENTRY PROGRAM VARIABLE=value ...): a CTest entry that runs the cases of a GoogleTest program; they are
+# counted from results/ENTRY.xml.
+function(longspan_test_run entry program)
+  add_test(NAME ${entry} COMMAND ${program})
+  set_tests_properties(${entry} PROPERTIES
+    TIMEOUT 900 ENVIRONMENT "GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/results/${entry}.xml;${ARGN}")
+endfunction()
+
+# longspan_test(NAME SOURCES a_test.cc ROOMS text LABELS slow SECONDS 60 SHARDS 2 UNSANITIZED Suite.Case): a GoogleTest
+# program, mostly one for the tests of a room, whose headers are then read once. SECONDS: about how long an entry runs; the
+# longest begin first, so that no processor waits for the last one. SHARDS: among how many CTest entries the cases are dealt
+# out, NAME and NAME_2 ...; UNSANITIZED: cases about one size or time, which sanitizers leave out.
 function(longspan_test name)
-  cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;ROOMS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SECONDS;SHARDS" "SOURCES;ROOMS;LABELS;UNSANITIZED" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   longspan_unity(${name})
   if(ARG_ROOMS MATCHES "ops|device|schedule")  # their tests compute what is expected, at length
     target_compile_options(${name} PRIVATE -O1)
   else()
-    longspan_light(${name})
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   foreach(room ${ARG_ROOMS})
     target_link_libraries(${name} PRIVATE longspan_${room})
@@ -67,14 +80,28 @@ function(longspan_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE LONGSPAN_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                              LONGSPAN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
-  if(ARG_SECONDS)
-    set_tests_properties(${name} PROPERTIES COST ${ARG_SECONDS})
+  set(variables "")
+  if(LONGSPAN_SANITIZE AND ARG_UNSANITIZED)
+    list(JOIN ARG_UNSANITIZED ":" cases)
+    list(APPEND variables "GTEST_FILTER=-${cases}")
   endif()
-  if(ARG_LABELS)
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
   endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    set(entry ${name})
+    if(shard GREATER 1)
+      string(APPEND entry _${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    longspan_test_run(${entry} ${name} GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index} ${variables})
+    if(ARG_SECONDS)
+      set_tests_properties(${entry} PROPERTIES COST ${ARG_SECONDS})
+    endif()
+    if(ARG_LABELS)
+      set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}")
+    endif()
+  endforeach()
 endfunction()
 
 # longspan_fuzz(NAME SOURCE a_fuzz.cc ROOMS text): a libFuzzer program; its seeds lie in fuzz/seeds/NAME.

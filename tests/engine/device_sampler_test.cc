@@ -13,7 +13,7 @@ namespace {
 using engine::HostSampling;
 using engine::SamplingParams;
 
-constexpr int64_t kAnswer = 8;
+constexpr int64_t kSampledTokens = 8;
 
 engine::EngineOptions options_for(engine::DeviceKind device, int index = 0) {
   return {.model = testing::model_dir("hybrid_r3_tied"),
@@ -25,8 +25,10 @@ engine::EngineOptions options_for(engine::DeviceKind device, int index = 0) {
 }
 
 engine::Response submit(engine::Engine& engine, int32_t first_token, const SamplingParams& sampling) {
-  return engine.submit(
-      {.prompt = {first_token, 7, 11}, .max_new_tokens = kAnswer, .sampling = sampling, .ignore_eos = true});
+  return engine.submit({.prompt = {first_token, 7, 11},
+                        .max_new_tokens = kSampledTokens,
+                        .sampling = sampling,
+                        .ignore_eos = true});
 }
 std::vector<int32_t> sampled_answer(engine::Engine& engine, int32_t first_token,
                                     const SamplingParams& sampling) {
@@ -49,7 +51,7 @@ TEST(DeviceSampler, AnswersAreTheHosts) {
     for (const SamplingParams& sampling : kSampled)
       EXPECT_EQ(sampled_answer(device, 9, sampling), sampled_answer(host, 9, sampling))
           << "seed " << *sampling.seed;
-    EXPECT_EQ(device.status().sampling.num_on_device, std::ssize(kSampled) * (kAnswer - 1));
+    EXPECT_EQ(device.status().sampling.num_on_device, std::ssize(kSampled) * (kSampledTokens - 1));
   }
   EXPECT_GT(host.status().sampling.on_host[static_cast<size_t>(HostSampling::kNoDevice)], 0);
 }
@@ -68,9 +70,9 @@ TEST(DeviceSampler, ASteadySampledStepCopiesNothingToTheDevice) {
   engine::Engine device(options_for(engine::DeviceKind::kDevice));
   sampled_answer(device, 9, kSampled[1]);
   const engine::EngineStatus status = device.status();
-  EXPECT_EQ(status.sampling.num_on_device, kAnswer - 1);
+  EXPECT_EQ(status.sampling.num_on_device, kSampledTokens - 1);
   EXPECT_EQ(status.sampling.num_row_uploads, 1);
-  EXPECT_EQ(status.mirror.num_advanced, kAnswer - 2);
+  EXPECT_EQ(status.mirror.num_advanced, kSampledTokens - 2);
   EXPECT_EQ(status.mirror.num_table_uploads, 0);
 }
 
@@ -87,13 +89,13 @@ TEST(DeviceSampler, WhatTheHostDoesHasItsReason) {
   };
   for (const auto& [why, sampling] : cases) {
     EXPECT_EQ(sampled_answer(device, 9, sampling), sampled_answer(host, 9, sampling));
-    EXPECT_EQ(count(why), kAnswer - 1) << engine::host_sampling(static_cast<size_t>(why));
+    EXPECT_EQ(count(why), kSampledTokens - 1) << engine::host_sampling(static_cast<size_t>(why));
   }
   sampled_answer(device, 9, {.temperature = 1, .seed = 5, .min_tokens = 4});
   EXPECT_EQ(count(HostSampling::kMinTokens), 3);  // the first token is the prompt's step
   EXPECT_EQ(count(HostSampling::kPrefill), 4);
   EXPECT_EQ(device.status().mirror.uploads[static_cast<size_t>(engine::UploadReason::kTokenOnHost)],
-            3 * (kAnswer - 2) + 3);
+            3 * (kSampledTokens - 2) + 3);
 }
 
 }  // namespace

@@ -33,12 +33,12 @@ void expect_same(const Logprobs& got, const Logprobs& want, const std::string& w
   }
 }
 
-struct Setting {
+struct LastLayerSetting {
   const char* fixture;
   engine::DeviceKind device;
 };
 
-class SampledRows : public ::testing::TestWithParam<Setting> {};
+class SampledRows : public ::testing::TestWithParam<LastLayerSetting> {};
 
 TEST_P(SampledRows, HaveTheBitsOfAllRows) {
   engine::EngineOptions options{.model = testing::model_dir(GetParam().fixture),
@@ -66,8 +66,8 @@ TEST_P(SampledRows, HaveTheBitsOfAllRows) {
     expect_same(collect(together[i]), want[i], fmt::format("prompt of {} tokens", prompts[i].size()));
 }
 
-std::vector<Setting> settings() {
-  std::vector<Setting> all;
+std::vector<LastLayerSetting> last_layer_settings() {
+  std::vector<LastLayerSetting> all;
   // Last layers of both kinds, biases, and weights in few bits. (An emulated device takes 10 s for those.)
   for (const char* fixture :
        {"hybrid_r1_mixed_layers", "hybrid_r3_tied", "dense_qwen2_bias", "quant_awq_g128"})
@@ -77,10 +77,11 @@ std::vector<Setting> settings() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(LastLayer, SampledRows, ::testing::ValuesIn(settings()), [](const auto& setting) {
-  return std::string(setting.param.fixture) +
-         (setting.param.device == engine::DeviceKind::kCpu ? "_cpu" : "_device");
-});
+INSTANTIATE_TEST_SUITE_P(LastLayer, SampledRows, ::testing::ValuesIn(last_layer_settings()),
+                         [](const auto& setting) {
+                           return std::string(setting.param.fixture) +
+                                  (setting.param.device == engine::DeviceKind::kCpu ? "_cpu" : "_device");
+                         });
 
 }  // namespace
 }  // namespace longspan

@@ -7,7 +7,7 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-double tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-6 : 5e-4; }
+double row_tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-6 : 5e-4; }
 
 class CpuRows {
  public:
@@ -68,7 +68,7 @@ TEST(RmsNorm, AgreesWithReferenceOnEverySimdTarget) {
                                       weight, kind, 5, true);
             const auto want = run_norm([&](const RmsNorm& args) { reference->rms_norm(args); }, x, added,
                                        weight, kind, 0, false);
-            EXPECT_LT(relative_error(got.out, want.out), tolerance(dtype));
+            EXPECT_LT(relative_error(got.out, want.out), row_tolerance(dtype));
             EXPECT_EQ(got.x, want.x);  // the residual sum rounds the same way everywhere
           }
   });
@@ -116,7 +116,7 @@ TEST(SwiGlu, AgreesWithReferenceOnEverySimdTarget) {
         const TestTensor got(dtype, {40, n}, 1, true), want(dtype, {40, n});
         cpu::swiglu(context, {.gate_up = gate_up.view(), .out = got.view()});
         reference->swiglu({.gate_up = gate_up.view(), .out = want.view()});
-        EXPECT_LT(relative_error(got.values(), want.values()), tolerance(dtype))
+        EXPECT_LT(relative_error(got.values(), want.values()), row_tolerance(dtype))
             << dtype_name(dtype) << " n " << n;
       }
   });

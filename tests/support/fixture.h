@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "io/tensor_store.h"
 
 namespace longspan::testing {
+
+// Whether cases that take minutes run: scripts/test --long.
+inline bool long_tests() { return std::getenv("LONGSPAN_LONG_TESTS") != nullptr; }
 
 inline std::filesystem::path source_dir() { return LONGSPAN_SOURCE_DIR; }
 inline std::filesystem::path fixture_dir(const std::string& name) {

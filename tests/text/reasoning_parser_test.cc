@@ -16,7 +16,7 @@ std::ostream& operator<<(std::ostream& out, const Split& split) {
   return out << "{reasoning: '" << split.reasoning << "', content: '" << split.content << "'}";
 }
 
-Split parse(const std::vector<std::string>& pieces, bool in_reasoning) {
+Split parse_thoughts(const std::vector<std::string>& pieces, bool in_reasoning) {
   ReasoningParser parser(in_reasoning);
   Split result;
   const auto add = [&](const std::vector<ReasoningEvent>& events) {
@@ -31,7 +31,7 @@ Split parse(const std::vector<std::string>& pieces, bool in_reasoning) {
 }
 
 void expect(const std::string& text, bool in_reasoning, const Split& want) {
-  for (const auto& pieces : every_split(text)) ASSERT_EQ(parse(pieces, in_reasoning), want) << text;
+  for (const auto& pieces : every_split(text)) ASSERT_EQ(parse_thoughts(pieces, in_reasoning), want) << text;
 }
 
 constexpr bool kThinking = true;

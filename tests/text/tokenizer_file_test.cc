@@ -13,7 +13,7 @@ namespace {
 
 const ByteMerges kMerges{{"a", "b"}, {"ab", "c"}};
 
-TokenizerFile parse(const nlohmann::json& document) {
+TokenizerFile parse_file(const nlohmann::json& document) {
   return parse_tokenizer_file(document.dump(), "tokenizer.json");
 }
 
@@ -26,7 +26,7 @@ Refusal refusal(const std::function<void(nlohmann::json&)>& change) {
   nlohmann::json document = small_tokenizer(kMerges);
   change(document);
   try {
-    parse(document);
+    parse_file(document);
   } catch (const Error& error) {
     return {error.kind, error.what()};
   }
@@ -44,7 +44,7 @@ Refusal refusal(const std::function<void(nlohmann::json&)>& change) {
 TEST(TokenizerFile, ReadsAllOfIt) {
   nlohmann::json document = small_tokenizer(kMerges);
   document["added_tokens"] = nlohmann::json::array({added_token(300, "<x>", /*special=*/true)});
-  const TokenizerFile file = parse(document);
+  const TokenizerFile file = parse_file(document);
   EXPECT_TRUE(file.nfc);
   ASSERT_EQ(file.splits.size(), 1u);
   EXPECT_EQ(file.splits[0].pattern, kQwen35Pattern);
@@ -66,7 +66,7 @@ TEST(TokenizerFile, FormsThatMeanTheSame) {
   document["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteLevel"}}}}};
   document["model"]["ignore_merges"] = true;
   document.erase("added_tokens");
-  const TokenizerFile file = parse(document);
+  const TokenizerFile file = parse_file(document);
   EXPECT_TRUE(file.nfc);
   EXPECT_EQ(file.merges[1].merged, 257);
   EXPECT_EQ(file.whole_words, Bpe::WholeWords::kAlways);
@@ -104,10 +104,10 @@ TEST(TokenizerFile, OtherPreTokenizersWeRun) {
   nlohmann::json& split = document["pre_tokenizer"]["pretokenizers"][0];
   split["behavior"] = "Removed";
   split["invert"] = true;
-  EXPECT_EQ(parse(document).splits[0].gaps, Gaps::kDrop);
-  EXPECT_FALSE(parse(document).nfc);
+  EXPECT_EQ(parse_file(document).splits[0].gaps, Gaps::kDrop);
+  EXPECT_FALSE(parse_file(document).nfc);
   document["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
-  EXPECT_EQ(parse(document).splits.size(), 1u) << "the pattern of GPT-2";
+  EXPECT_EQ(parse_file(document).splits.size(), 1u) << "the pattern of GPT-2";
 }
 
 TEST(TokenizerFile, MalformedFilesAreNamed) {

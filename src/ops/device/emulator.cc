@@ -125,8 +125,11 @@ class Access {
   uint64_t word_ = 0;
 };
 
-// The last accesses to a piece of shared memory.
+// The last accesses to a piece of shared memory. Where all cells of a word are alike, the first one stands
+// for them: most accesses are of whole words.
 constexpr size_t kCellBytes = 2;
+constexpr size_t kWordBytes = 16;
+constexpr size_t kWordCells = kWordBytes / kCellBytes;
 struct Cell {
   Access write;
   Access read;
@@ -174,7 +177,9 @@ class Machine {
     num_findings_ = {};
     shared_.resize(shape.shared_bytes + 16);
     shared_begin_ = shared_.data() + (16 - reinterpret_cast<uintptr_t>(shared_.data()) % 16) % 16;
-    cells_.resize(shape.shared_bytes / kCellBytes + 1);
+    const size_t num_words = (shape.shared_bytes + kWordBytes - 1) / kWordBytes;
+    cells_.resize(num_words * kWordCells);
+    is_split_.resize(num_words);
     const int64_t num_blocks = int64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
     std::vector<int64_t> order(static_cast<size_t>(num_blocks));
     std::iota(order.begin(), order.end(), 0);
@@ -255,13 +260,17 @@ class Machine {
     }
     const int thread = current_->lane.thread;
     const Access mine(epoch_, waves_[static_cast<size_t>(thread >> wave_shift_)].epoch, thread);
-    Cell* const begin = &cells_[offset / kCellBytes];
-    Cell* const end = begin + (size + kCellBytes - 1) / kCellBytes;
-    for (Cell* cell = begin; cell != end; ++cell)
-      if (!(write ? write_cell(*cell, mine) : read_cell(*cell, mine))) {
+    const size_t end = offset + size;
+    for (size_t at = offset; at < end;) {
+      const size_t word = at / kWordBytes;
+      const size_t next = std::min(end, (word + 1) * kWordBytes);
+      Cell* cell = access_word(word, at % kWordBytes, next - at, mine, write);
+      if (cell != nullptr) {
         find_fault(*cell, mine, offset, write);
         break;  // one finding an access
       }
+      at = next;
+    }
     return true;
   }
 
@@ -305,6 +314,7 @@ class Machine {
     block_epoch_ = epoch_;
     num_at_barrier_ = 0;
     std::memset(shared(), 0xff, shape_.shared_bytes);
+    std::fill(is_split_.begin(), is_split_.end(), char{0});  // all cells are of earlier blocks, and so alike
     for (WaveState& wave : waves_) wave = {};
     runnable_.clear();
     for (int i = 0; i < shape_.threads; ++i) {
@@ -412,6 +422,31 @@ class Machine {
     return before.epoch() == epoch_ && !before.by(mine) && !before.ordered_before(mine, wave_shift_);
   }
 
+  // The first cell where the access is at fault; null where there is none.
+  Cell* access_word(size_t word, size_t offset, size_t size, const Access& mine, bool write) {
+    Cell* const cells = &cells_[word * kWordCells];
+    char& is_split = is_split_[word];
+    if (size == kWordBytes && is_split == 0) return access_cell(cells[0], mine, write) ? nullptr : cells;
+    if (is_split == 0) {
+      std::fill_n(cells + 1, kWordCells - 1, cells[0]);
+      is_split = 1;
+    }
+    Cell* const end = cells + (offset + size + kCellBytes - 1) / kCellBytes;
+    bool settled = size == kWordBytes;
+    for (Cell* cell = cells + offset / kCellBytes; cell != end; ++cell) {
+      if (!access_cell(*cell, mine, write)) return cell;
+      settled = settled && (write || (cell->write.epoch() != epoch_ && cell->read == cells[0].read));
+    }
+    // Nothing can race any more with writes behind a barrier, whoever made them; nor with what read a cell
+    // before `mine` wrote it that does not race with that write.
+    if (settled) is_split = 0;
+    return nullptr;
+  }
+
+  bool access_cell(Cell& cell, const Access& mine, bool write) const {
+    return write ? write_cell(cell, mine) : read_cell(cell, mine);
+  }
+
   bool read_cell(Cell& cell, const Access& mine) const {
     if (cell.write.epoch() < block_epoch_ || races(cell.write, mine)) return false;
     if (cell.read.epoch() != epoch_)
@@ -457,7 +492,8 @@ class Machine {
   std::vector<WaveState> waves_{kMaxThreads / kMinWave + 1};
   std::vector<char> shared_;
   char* shared_begin_ = nullptr;
-  std::vector<Cell> cells_;
+  std::vector<Cell> cells_;     // of shared memory
+  std::vector<char> is_split_;  // words whose cells differ
   uint32_t epoch_ = 0;
   uint32_t block_epoch_ = 0;  // the first epoch of this block
   int num_at_barrier_ = 0;

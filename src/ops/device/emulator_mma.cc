@@ -8,20 +8,24 @@ namespace {
 using emulator::Collective;
 
 constexpr int kMmaWave = 32;
+constexpr size_t kRowBytes = 16;  // of a matrix
 
 void load_matrices_any(uint32_t (&out)[4], const void* row, bool transposed, const Site& where) {
   const int base = thread_idx() % kMaxWave / kMmaWave * kMmaWave;
+  // The lane that names a row reads it.
+  const bool readable = emulator::may_access_shared(row, kRowBytes, /*write=*/false);
   const uint64_t* rows =
-      base + emulator::collective(Collective::kExchange, reinterpret_cast<uintptr_t>(row), kMmaWave, where);
+      base + emulator::collective(Collective::kExchange, readable ? reinterpret_cast<uintptr_t>(row) : 0,
+                                  kMmaWave, where);
   const auto element = [&](int matrix, int r, int c) {
-    return reinterpret_cast<const uint16_t*>(rows[8 * matrix + r]) + c;
+    const auto* const from = reinterpret_cast<const uint16_t*>(rows[8 * matrix + r]);
+    return from == nullptr ? emulator::poison<uint16_t>() : from[c];
   };
   const int lane = thread_idx() % kMmaWave;
   const int g = lane / 4, t = 2 * (lane % 4);
   for (int i = 0; i < 4; ++i)
-    out[i] = transposed ? load_shared<uint16_t>(element(i, t, g)) |
-                              uint32_t{load_shared<uint16_t>(element(i, t + 1, g))} << 16
-                        : load_shared<uint32_t>(element(i, g, t));
+    out[i] = transposed ? element(i, t, g) | uint32_t{element(i, t + 1, g)} << 16
+                        : element(i, g, t) | uint32_t{element(i, g, t + 1)} << 16;
 }
 
 // A lane's part of a product; the layout is mma.h's.
