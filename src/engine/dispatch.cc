@@ -11,6 +11,7 @@ struct Case {
   const AttentionTraits& traits;
   const AttentionShape& shape;
 
+  bool any_shape() const { return traits.prefill_library; }
   int64_t gqa_ratio() const { return traits.num_kv_heads > 0 ? traits.num_q_heads / traits.num_kv_heads : 0; }
 };
 
@@ -61,21 +62,29 @@ constexpr Condition kVendorPrefill[] = {
     absent<&AttentionTraits::softcap>("no softcap"),
     absent<&AttentionTraits::multimodal_prefix>("no multimodal prefix"),
     {"single_seq",
-     [](const Case& c) { return !c.config.vendor_prefill_require_single_seq || c.shape.num_seqs == 1; },
      [](const Case& c) {
-       return std::string(c.config.vendor_prefill_require_single_seq ? "one sequence"
-                                                                     : "any number of sequences");
+       return c.any_shape() || !c.config.vendor_prefill_require_single_seq || c.shape.num_seqs == 1;
+     },
+     [](const Case& c) {
+       return std::string(c.config.vendor_prefill_require_single_seq && !c.any_shape()
+                              ? "one sequence"
+                              : "any number of sequences");
      },
      [](const Case& c) { return fmt::format("{} sequences", c.shape.num_seqs); }},
-    {"equal_q", [](const Case& c) { return c.shape.q_len == c.shape.max_q_len; },
-     [](const Case&) { return std::string("max_q = q"); },
+    {"equal_q", [](const Case& c) { return c.any_shape() || c.shape.q_len == c.shape.max_q_len; },
+     [](const Case& c) { return std::string(c.any_shape() ? "any q" : "max_q = q"); },
      [](const Case& c) { return fmt::format("q {}, max_q {}", c.shape.q_len, c.shape.max_q_len); }},
-    {"min_q", [](const Case& c) { return c.shape.q_len >= c.config.vendor_prefill_min_q; },
-     [](const Case& c) { return fmt::format("q >= {}", c.config.vendor_prefill_min_q); },
+    {"min_q", [](const Case& c) { return c.any_shape() || c.shape.q_len >= c.config.vendor_prefill_min_q; },
+     [](const Case& c) {
+       return c.any_shape() ? std::string("any q") : fmt::format("q >= {}", c.config.vendor_prefill_min_q);
+     },
      [](const Case& c) { return fmt::format("q {}", c.shape.q_len); }},
-    {"max_q", [](const Case& c) { return c.shape.max_q_len <= c.config.vendor_prefill_max_q; },
-     [](const Case& c) { return fmt::format("q <= {}", c.config.vendor_prefill_max_q); },
-     [](const Case& c) { return fmt::format("q {}", c.shape.max_q_len); }},
+    {"max_q",
+     [](const Case& c) { return c.any_shape() || c.shape.max_q_len <= c.config.vendor_prefill_max_q; },
+     [](const Case& c) {
+       return c.any_shape() ? std::string("any q") : fmt::format("q <= {}", c.config.vendor_prefill_max_q);
+     },
+     [](const Case& c) { return fmt::format("q {}", c.shape.q_len); }},
 };
 
 constexpr size_t kNumConditions = std::size(kVendorPrefill);
@@ -149,7 +158,9 @@ ops::AttentionPath Dispatcher::hit(ops::AttentionPath path, const AttentionShape
       break;
     case ops::AttentionPath::kVendorPrefill:
       log(LogLevel::kInfo, "vendor prefill q={}: hit{}", shape.max_q_len,
-          traits_.own_vendor_kernel ? "" : " (on this device the same kernel as unified)");
+          traits_.prefill_library     ? " (a library's)"
+          : traits_.own_vendor_kernel ? ""
+                                      : " (on this device the same kernel as unified)");
       break;
     case ops::AttentionPath::kPageContiguousDecode:
       log(LogLevel::kInfo, "page {} decode: hit", traits_.page_tokens);

@@ -43,6 +43,9 @@ struct AttentionTraits {
   bool softcap = false;
   bool multimodal_prefix = false;
   bool own_vendor_kernel = false;  // false: the device runs vendor_prefill through the kernel of unified
+  // vendor_prefill is a library's, which rounds in its own way: so it takes every prompt row, whatever shape
+  // the row comes in, or an answer would depend on it.
+  bool prefill_library = false;
 };
 
 // One run of sequences as the host sees it.

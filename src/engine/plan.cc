@@ -257,16 +257,31 @@ EngineInfo make_plan(const EngineOptions& options, Purpose purpose) {
   info.page_plan =
       cache::plan_pages(cache_spec(info.config, info.dtype, kv_dtype, options.tensor_parallel), pages);
   info.attention.page_tokens = info.page_plan.page_tokens;
-  info.attention.own_vendor_kernel =
-      on_device &&
-      ops::device::has_vendor_prefill(options.device_index, {.dtype = info.dtype,
-                                                             .kv_dtype = kv_dtype,
-                                                             .head_dim = info.config.head_dim,
-                                                             .page_tokens = info.page_plan.page_tokens});
+  if (on_device && !vendor_prefill_obstacle(options.dispatch, info.attention)) {
+    const ops::device::PrefillShape shape{.dtype = info.dtype,
+                                          .kv_dtype = kv_dtype,
+                                          .head_dim = info.config.head_dim,
+                                          .page_tokens = info.page_plan.page_tokens,
+                                          .num_q_heads = info.config.num_q_heads,
+                                          .num_kv_heads = info.config.num_kv_heads};
+    info.attention.own_vendor_kernel = ops::device::has_vendor_prefill(options.device_index, shape);
+    info.prefill_library = ops::device::choose_prefill_library(options.device_index, shape);
+    info.attention.prefill_library = info.prefill_library.obstacle.empty();
+  }
   if (purpose == Purpose::kRun) refuse_what_cannot_run(options, info);
   plan_cache(options, purpose, info);
   return info;
 }
+
+namespace {
+
+// On other devices nobody expects one.
+bool looks_for_prefill_library(const EngineInfo& info) {
+  return !info.prefill_library.obstacle.empty() &&
+         (!info.prefill_library.name.empty() || std::string_view(ops::device::vendor_name()) == "hip");
+}
+
+}  // namespace
 
 std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& options) {
   const cache::PagePlan& plan = info.page_plan;
@@ -305,9 +320,13 @@ std::vector<std::string> describe(const EngineInfo& info, const EngineOptions& o
   lines.push_back(fmt::format("paths       unified; page_contiguous_decode {}; vendor_prefill {}",
                               options.dispatch.page_contiguous_decode ? "on" : "off",
                               obstacle ? fmt::format("closed: {}, need {}", obstacle->got, obstacle->required)
+                              : info.attention.prefill_library
+                                  ? fmt::format("on, for every prompt row ({})", info.prefill_library.name)
                               : info.attention.own_vendor_kernel
                                   ? "on"
                                   : "gate open (the kernel of unified on this device)"));
+  if (!obstacle && !info.attention.prefill_library && looks_for_prefill_library(info))
+    lines.push_back("            no library for prompt attention: " + info.prefill_library.obstacle);
   lines.push_back(
       fmt::format("inputs      {}", options.dispatch.steady_decode_inputs
                                         ? "reserved: one sequence that decodes writes only what changes"

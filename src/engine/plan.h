@@ -78,6 +78,8 @@ struct EngineInfo {
   cache::MemoryPlan memory;
   cache::SwapPlan swap;
   AttentionTraits attention;
+  ops::device::PrefillLibraryChoice
+      prefill_library;  // asked on a device whose gate of vendor_prefill is open
   int64_t max_model_len = 0;
   size_t weight_bytes = 0;  // of the linear layers, as held in memory: before the load what it will be
   size_t cache_bytes = 0;

@@ -57,6 +57,9 @@ Findings judge_cards(const Environment& environment, const fs::path& root) {
   for (size_t i = 0; i < environment.products.size(); ++i)
     findings.push_back({fmt::format("products {}", environment.devices.at(i).index), Verdict::kOk,
                         "library for prompt rows: " + environment.products[i], ""});
+  if (environment.device_vendor == "hip" && !environment.prompt_attention.empty())
+    findings.push_back({"prompt attention", Verdict::kOk,
+                        "library for vendor_prefill: " + environment.prompt_attention, ""});
   if (!findings.empty()) return findings;
   const bool built_for_card = environment.device_vendor != "emulator";
   if (built_for_card)

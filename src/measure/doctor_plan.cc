@@ -54,8 +54,11 @@ Finding judge_path(const engine::EngineOptions& options, const engine::EngineInf
   const char* decode = options.dispatch.page_contiguous_decode ? "page_contiguous_decode" : "unified";
   if (!obstacle)
     return {"paths", Verdict::kOk,
-            fmt::format("prefill of {} to {} tokens: vendor_prefill; decode: {}; all else: unified",
-                        options.dispatch.vendor_prefill_min_q, options.dispatch.vendor_prefill_max_q, decode),
+            info.attention.prefill_library
+                ? fmt::format("prefill: vendor_prefill by {}; decode: {}", info.prefill_library.name, decode)
+                : fmt::format("prefill of {} to {} tokens: vendor_prefill; decode: {}; all else: unified",
+                              options.dispatch.vendor_prefill_min_q, options.dispatch.vendor_prefill_max_q,
+                              decode),
             ""};
   return {
       "paths", Verdict::kWarn,

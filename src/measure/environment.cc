@@ -76,6 +76,7 @@ Environment read_environment(AskDevices ask, const std::filesystem::path& root) 
   if (ask == AskDevices::kYes) environment.devices = ops::device::list_devices();
   for (const ops::device::DeviceInfo& device : environment.devices)
     environment.products.push_back(ops::device::find_gemm_library(device));
+  if (!environment.devices.empty()) environment.prompt_attention = ops::device::find_prefill_library();
   return environment;
 }
 

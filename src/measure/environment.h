@@ -26,6 +26,7 @@ struct Environment {
   Program program;     // this process's
   std::vector<ops::device::DeviceInfo> devices;
   std::vector<std::string> products;  // of each device, ops::device::find_gemm_library
+  std::string prompt_attention;       // ops::device::find_prefill_library
 };
 
 Environment read_environment(AskDevices ask, const std::filesystem::path& root = "/");

@@ -208,10 +208,11 @@ std::vector<Variant> variants_of(const VerifyOptions& options, const engine::Eng
   };
   add(name_of("page_contiguous_decode", base.dispatch.page_contiguous_decode),
       [&](auto& one) { flip(one.dispatch.page_contiguous_decode); });
-  add(name_of("vendor_prefill", base.dispatch.enable_vendor_prefill), [&](auto& one) {
-    flip(one.dispatch.enable_vendor_prefill);
-    if (one.pages.alignment == 0) one.pages.alignment = info.page_plan.alignment;
-  });
+  if (!info.attention.prefill_library)
+    add(name_of("vendor_prefill", base.dispatch.enable_vendor_prefill), [&](auto& one) {
+      flip(one.dispatch.enable_vendor_prefill);
+      if (one.pages.alignment == 0) one.pages.alignment = info.page_plan.alignment;
+    });
   add(name_of("steady decode inputs", base.dispatch.steady_decode_inputs),
       [&](auto& one) { flip(one.dispatch.steady_decode_inputs); });
   if (info.config.is_hybrid()) {
@@ -219,10 +220,11 @@ std::vector<Variant> variants_of(const VerifyOptions& options, const engine::Eng
     add(split ? "unified layout" : "split layout",
         [&](auto& one) { one.pages.layout = split ? cache::Layout::kUnified : cache::Layout::kSplit; });
   }
-  add("another page size", [&](auto& one) {
-    one.pages.block_size = 0;
-    one.pages.alignment = info.page_plan.alignment == 64 ? 16 : 64;
-  });
+  if (!info.attention.prefill_library)
+    add("another page size", [&](auto& one) {
+      one.pages.block_size = 0;
+      one.pages.alignment = info.page_plan.alignment == 64 ? 16 : 64;
+    });
   add("chunks of 64", [](auto& one) { one.max_num_batched_tokens = 64; });
   add("one chunk", [&](auto& one) { one.max_num_batched_tokens = 4096; });
   return variants;
@@ -253,6 +255,12 @@ Findings verify_paths(const VerifyOptions& options) {
   const ExaminedAnswer base = engine.answer(options.prompt, options.num_tokens);
   const auto trace = engine.take_trace();
   Findings findings;
+  if (engine.info().attention.prefill_library)
+    findings.push_back({"path", Verdict::kOk,
+                        fmt::format("vendor_prefill off and another page size: not compared, {} attends "
+                                    "prompts here and rounds in its own way",
+                                    engine.info().prefill_library.name),
+                        ""});
   for (const Variant& variant : variants_of(options, engine.info()))
     findings.push_back(judge_variant(variant, base, *trace, options));
   return findings;

@@ -207,7 +207,7 @@ struct QkRopeWrite {
 
 enum class AttentionPath : uint8_t {
   kUnified,              // any shape, always there
-  kVendorPrefill,        // the fast prefill kernel, behind a gate; the bits of kUnified
+  kVendorPrefill,        // the fast prefill kernel, behind a gate; the bits of kUnified, or a library's own
   kPageContiguousDecode  // q = 1, walks whole pages; bit-identical to kUnified on q = 1
 };
 

@@ -34,6 +34,7 @@ struct Problem {
   std::vector<Chunk> prefill;  // any number
   bool gated = true;
   float score_size = 1;     // standard deviation of the scores, about
+  Index page_padding = 32;  // elements behind each page, as a shared pool may have them
   Index misalignment = 0;   // elements before q, out and the cache
   unsigned table_seed = 1;  // of the pages' order
   AttentionPath decode_path = AttentionPath::kUnified;
@@ -171,7 +172,7 @@ class Step {
       max_pages = std::max(max_pages, pages + 1);
     }
     const Index row = p_.num_kv_heads * p_.head_dim;
-    const Index page_elements = 2 * p_.page_tokens * row + 32;  // padded, as pages of a shared pool are
+    const Index page_elements = 2 * p_.page_tokens * row + p_.page_padding;
     const size_t size = dtype_size(cache_dtype());
     cache_ = Buffer(static_cast<size_t>(num_pages * page_elements + p_.misalignment) * size);
     const Index cache_elements = static_cast<Index>(cache_.size_bytes() / size);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/device/kernels.h"
+#include "ops/device/prefill_library.h"
 
 namespace longspan::ops::device {
 
@@ -16,6 +17,7 @@ void attention(const Context& context, const Attention& args) {
   part.num_seqs = end - border;
   if (part.num_seqs == 0) return;
   if (args.path == AttentionPath::kVendorPrefill) {
+    if (context.prefill_library.attention(part)) return;
     unpack_kv(context, part);
     if (attention_wgmma(context, part)) return;
   }

@@ -8,6 +8,7 @@
 #include "ops/device/dequant_workspace.h"
 #include "ops/device/kernels.h"
 #include "ops/device/launch.h"
+#include "ops/device/prefill_library.h"
 
 namespace longspan::ops::device {
 namespace {
@@ -38,6 +39,7 @@ class DeviceBackend final : public Backend {
         scratch_(device_),
         tables_(device_),
         library_(device_),
+        prefill_library_(device_),
         dequantised_(device_, options),
         pool_(options.num_threads > 0 ? options.num_threads : usable_cpus()) {
     CHECK_MSG(options.decode_segments >= 0 && options.decode_segments <= kMaxDecodeSegments,
@@ -130,10 +132,11 @@ class DeviceBackend final : public Backend {
   Scratch scratch_;
   Scratch tables_;
   GemmLibrary library_;
+  PrefillLibrary prefill_library_;
   DequantWorkspace dequantised_;
   ThreadPool pool_;
   Buffer unpacked_kv_;
-  Context context_{device_, scratch_, tables_, library_, dequantised_, pool_};
+  Context context_{device_, scratch_, tables_, library_, prefill_library_, dequantised_, pool_};
 };
 
 std::optional<DeviceInfo> find_card(int index) {
@@ -156,6 +159,16 @@ std::string arch_of(int index) {
 bool has_vendor_prefill(int index, const PrefillShape& shape) {
   const std::optional<DeviceInfo> card = find_card(index);
   return card && has_attention_wgmma(*card, shape);
+}
+
+PrefillLibraryChoice choose_prefill_library(int index, const PrefillShape& shape) {
+  const bool emulated = std::string_view(vendor_name()) == "emulator";
+  if (!emulated && !find_card(index)) return {"", "library: no device"};
+  Device device(index);
+  PrefillLibrary library(device);
+  PrefillLibraryChoice choice{library.name(), library.obstacle(shape)};
+  device.wait();
+  return choice;
 }
 
 Index num_recorded(const Backend& backend) {

@@ -48,6 +48,10 @@ constexpr Index unpacked_kv_bytes(Index num_pages, Index page_bytes) {
 // alone: nothing is put to the device. gemm_library.h has what a backend does with it.
 std::string find_gemm_library(const DeviceInfo& device);
 
+// The library that attends prompt rows in AttentionPath::kVendorPrefill, by its name and file, or "none:
+// <why>". Looks for it alone.
+std::string find_prefill_library();
+
 // Whether that card has a kernel of its own for AttentionPath::kVendorPrefill (of kUnified's bits), for such
 // caches; a call whose tensors are not aligned to 16 bytes runs kUnified's all the same, and so does one of
 // several sequences or few rows whose cache is FP8. False without a card.
@@ -56,8 +60,18 @@ struct PrefillShape {
   DType kv_dtype = DType::kBF16;
   Index head_dim = 0;
   Index page_tokens = 0;
+  Index num_q_heads = 0;  // libraries ask for these
+  Index num_kv_heads = 0;
 };
 bool has_vendor_prefill(int index, const PrefillShape& shape);
+
+// Whether a library takes kVendorPrefill there, which has bits of its own: obstacle is empty and name says
+// which; else the condition that failed (prefill_library.h). Has it prove itself on the card.
+struct PrefillLibraryChoice {
+  std::string name;
+  std::string obstacle;
+};
+PrefillLibraryChoice choose_prefill_library(int index, const PrefillShape& shape);
 
 // Inside record() of a backend of make_backend(): kernels and copies that a replay will put to the device, so
 // far. 0 of any other.

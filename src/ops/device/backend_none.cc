@@ -15,6 +15,8 @@ size_t free_memory_bytes(int) { fail_none(); }
 std::unique_ptr<Backend> make_backend(int, const BackendOptions&) { fail_none(); }
 std::string arch_of(int) { return ""; }
 std::string find_gemm_library(const DeviceInfo&) { return "none: no device"; }
+std::string find_prefill_library() { return "none: no device"; }
+PrefillLibraryChoice choose_prefill_library(int, const PrefillShape&) { return {"", "library: no device"}; }
 bool has_vendor_prefill(int, const PrefillShape&) { return false; }
 Index num_recorded(const Backend&) { return 0; }
 void read_memory(Backend&, const TensorView&) { fail_none(); }

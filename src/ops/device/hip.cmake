@@ -5,7 +5,7 @@ find_library(LONGSPAN_AMDHIP amdhip64 HINTS /opt/dtk/lib /opt/rocm/lib REQUIRED)
 set(LONGSPAN_HIP_ARCHITECTURES gfx906 CACHE STRING "Offload architectures, ;-separated: gfx906, gfx936 (DTK), gfx90a ...")
 set(LONGSPAN_HIP_FLAGS "" CACHE STRING "Further flags for hipcc")
 
-list(APPEND device_sources runtime_gpu.cc gemm_rocblas.cc gemm_trial.cc gemm_choices.cc rocblas.cc attention_mma_none.cc attention_wgmma_none.cc gemv_mma_none.cc w4a16_mma_none.cc gdn_mma_none.cc kernel_clock_hip.cc kernel_clock_roctracer.cc hip_library.cc)
+list(APPEND device_sources runtime_gpu.cc prefill_library.cc prefill_trial.cc gemm_rocblas.cc gemm_trial.cc gemm_choices.cc rocblas.cc attention_mma_none.cc attention_wgmma_none.cc gemv_mma_none.cc w4a16_mma_none.cc gdn_mma_none.cc kernel_clock_hip.cc kernel_clock_roctracer.cc hip_library.cc)
 set(hip_objects "")
 foreach(source ${device_sources})
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)

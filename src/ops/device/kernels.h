@@ -31,12 +31,14 @@ class Scratch {
 };
 
 class DequantWorkspace;
+class PrefillLibrary;
 
 struct Context {
   Device& device;
   Scratch& scratch;
   Scratch& tables;  // small arrays from the host
   GemmLibrary& library;
+  PrefillLibrary& prefill_library;
   DequantWorkspace& dequantised;
   ThreadPool& pool;             // of the host, that pack weights
   TensorView unpacked_kv;       // u8, of unpacked_kv_bytes(), or empty

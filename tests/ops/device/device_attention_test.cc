@@ -186,6 +186,28 @@ TEST(DeviceAttention, MatchesReferenceOnMatrixUnits) {
                                       .prefill = {{2, 0, 5}, {3, 64, 201}, {4, 130, 131}}});
 }
 
+// The library of this machine, where it has one (LONGSPAN_PREFILL names one for the emulator).
+TEST(DevicePrefillLibrary, MatchesReferenceAndChunkingChangesNoBit) {
+  Problem problem{.num_q_heads = 6,
+                  .num_kv_heads = 2,
+                  .head_dim = 128,
+                  .page_tokens = 192,
+                  .prefill = {{2, 0, 5}, {3, 64, 264}, {4, 130, 131}},
+                  .page_padding = 0,
+                  .prefill_path = AttentionPath::kVendorPrefill};
+  const std::string obstacle = device::choose_prefill_library(0, {.dtype = problem.dtype,
+                                                                  .kv_dtype = problem.dtype,
+                                                                  .head_dim = problem.head_dim,
+                                                                  .page_tokens = problem.page_tokens,
+                                                                  .num_q_heads = problem.num_q_heads,
+                                                                  .num_kv_heads = problem.num_kv_heads})
+                                   .obstacle;
+  if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+  EXPECT_LT(relative_error(on(*devices()[0], problem), on(reference(), problem)), 1e-2);
+  const std::vector<float> whole = in_chunks(*devices()[0], problem, {250});
+  EXPECT_EQ(in_chunks(*devices()[0], problem, {64, 128, 192, 250}), whole);
+}
+
 // The card's own prefill kernel, by head dim, query heads a KV head, page and dtype. Several key tiles, query
 // tiles that begin and end anywhere, sequences of one row, pages that are left in their middle.
 class DeviceVendorPrefill : public testing::TestWithParam<std::tuple<Index, Index, Index, DType>> {
