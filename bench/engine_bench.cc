@@ -136,6 +136,7 @@ void bench_prefill(engine::Engine& engine, int64_t num_tokens) {
 void bench_decode(engine::Engine& engine, ThreadPool& pool, const Buffer& memory, int64_t context) {
   const engine::EngineInfo& info = engine.info();
   const double before = measure::read_gbytes(pool, memory);
+  const auto submitted = engine::Clock::now();
   engine::Response response = submit_arbitrary(engine, context, kDecodeRounds * kDecoded + 1);
   const std::vector<engine::Clock::time_point> times = token_times(response);
   std::vector<double> seconds;  // a token, of each run
@@ -161,6 +162,7 @@ void bench_decode(engine::Engine& engine, ThreadPool& pool, const Buffer& memory
       "(weights {:.0f} MB, KV {:.0f} MB, state {:.0f} MB)\n",
       context, token_seconds * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, 1 / token_seconds, rate,
       bandwidth, 100 * rate / bandwidth, weights * 1e-6, kv * 1e-6, state * 1e-6);
+  fmt::print("  its prompt, once: first token after {:.2f} s\n", seconds_between(submitted, times.front()));
   std::fflush(stdout);
 }
 
