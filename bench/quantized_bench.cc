@@ -1,7 +1,7 @@
 // 4-bit and FP8 weights against bf16, at the projections of the 27B: time of one product by number of rows,
 // as decode rows (codes multiplied as they are) and as prompt rows (unpacked a slice at a time). Each figure
 // is the median of several; weights are larger than the caches.
-//   longspan_quantized_bench [--threads N] [--max-rows N]
+//   longspan_quantized_bench [--threads N] [--min-rows N] [--max-rows N]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -52,7 +52,7 @@ double median_ms(ops::Backend& backend, const ops::Matmul& args, int repeats) {
   return times[static_cast<size_t>(1 + repeats / 2)];
 }
 
-void run(ops::Backend& backend, const Shape27B& shape, Index max_rows) {
+void run(ops::Backend& backend, const Shape27B& shape, Index min_rows, Index max_rows) {
   constexpr Index kGroup = 128;
   const Index groups = shape.k / kGroup;
   const Buffer codes = random_bytes(DType::kU8, {shape.n, shape.k / 2}, 0xff);
@@ -83,6 +83,7 @@ void run(ops::Backend& backend, const Shape27B& shape, Index max_rows) {
   std::printf("%6s %12s %12s %12s %12s %12s %14s %14s\n", "rows", "bf16 ms", "int4 dec ms", "int4 ms",
               "fp8 dec ms", "fp8 ms", "int4 dec GB/s", "fp8 dec GB/s");
   for (const Index m : kRows) {
+    if (m < min_rows) continue;
     if (m > max_rows) break;
     const Buffer x = filled(DType::kBF16, {m, shape.k}, 0.5f);
     const Buffer out(DType::kBF16, {m, shape.n});
@@ -100,6 +101,7 @@ void run(ops::Backend& backend, const Shape27B& shape, Index max_rows) {
     std::printf("%6lld %12.3f %12.3f %12.3f %12.3f %12.3f %14.1f %14.1f\n", static_cast<long long>(m),
                 time(*w16, 0), int4_decode, time(*w4, 0), fp8_decode, time(*w8, 0), gbytes(*w4, int4_decode),
                 gbytes(*w8, fp8_decode));
+    std::fflush(stdout);
   }
 }
 
@@ -107,12 +109,13 @@ void run(ops::Backend& backend, const Shape27B& shape, Index max_rows) {
 
 int main(int argc, char** argv) {
   int num_threads = 0;
-  Index max_rows = 8192;
+  Index min_rows = 1, max_rows = 8192;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--threads") == 0) num_threads = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--min-rows") == 0) min_rows = std::atoll(argv[i + 1]);
     if (std::strcmp(argv[i], "--max-rows") == 0) max_rows = std::atoll(argv[i + 1]);
   }
   const auto backend = longspan::ops::cpu::make_backend({.num_threads = num_threads});
   std::printf("%s\n", backend->name().c_str());
-  for (const Shape27B& shape : kShapes) run(*backend, shape, max_rows);
+  for (const Shape27B& shape : kShapes) run(*backend, shape, min_rows, max_rows);
 }
