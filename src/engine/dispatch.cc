@@ -84,7 +84,7 @@ constexpr Condition kVendorPrefill[] = {
      [](const Case& c) {
        return c.any_shape() ? std::string("any q") : fmt::format("q <= {}", c.config.vendor_prefill_max_q);
      },
-     [](const Case& c) { return fmt::format("q {}", c.shape.q_len); }},
+     [](const Case& c) { return fmt::format("q {}", c.shape.max_q_len); }},
 };
 
 constexpr size_t kNumConditions = std::size(kVendorPrefill);
