@@ -2,8 +2,8 @@
  * at run time. No header of ours or of a vendor is needed to implement it (deploy/dtk_attention.cc does). */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h> /* NOLINT(modernize-deprecated-headers): also for C */
+#include <stdint.h> /* NOLINT(modernize-deprecated-headers) */
 
 #ifdef __cplusplus
 extern "C" {
@@ -12,7 +12,9 @@ extern "C" {
 /* Changes with the struct, the functions and what they mean. */
 #define LONGSPAN_PREFILL_VERSION 1
 
-enum { LONGSPAN_PREFILL_F16 = 1, LONGSPAN_PREFILL_BF16 = 2 };
+/* Of `dtype`. */
+#define LONGSPAN_PREFILL_F16 1
+#define LONGSPAN_PREFILL_BF16 2
 
 /* Causal grouped-query attention of num_seqs sequences over a paged cache. Token i of a sequence's n rows
  * sees positions 0 .. seq_len - n + i; query head h reads KV head h / (num_q_heads / num_kv_heads). All
