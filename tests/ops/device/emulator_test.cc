@@ -46,6 +46,28 @@ void expect_clean(const Kernel& kernel, size_t shared = 4096, int grid = 2) {
     }
 }
 
+// Words of 16 bytes are written and read whole, in quarters, and whole again: the watch over them may take a
+// word as one or in parts, and must miss nothing between. Without barrier kMissing (1 .. 3) it races.
+template <int kMissing>
+struct WordsAndPartsKernel {
+  static constexpr int kThreads = 64;
+  Global<float> out;  // [grid, kThreads]
+
+  void operator()() const {
+    SharedPool pool;
+    const Shared<float> words = pool.take<float>(4 * kThreads);
+    const int mine = 4 * thread_idx(), next = 4 * ((thread_idx() + 1) % kThreads);
+    words.store<4>(mine, {{1, 2, 3, 4}});
+    if (kMissing != 1) block_sync();
+    float sum = words.load<4>(mine).v[0] + words.load<4>(next).v[3];  // a word has two readers
+    if (kMissing != 2) block_sync();
+    words.put(mine + 2, sum);
+    if (kMissing != 3) block_sync();
+    sum += words.load<4>(next).v[2];
+    out.put(int64_t{block_idx().x} * kThreads + thread_idx(), sum);
+  }
+};
+
 // An FP8 cache is decoded by a table of 256 floats that the block builds first (field report 004).
 template <bool kBarrier>
 struct Fp8TableKernel {
@@ -73,6 +95,14 @@ class EmulatorTest : public testing::Test {
   }
   std::vector<Buffer> buffers_;
 };
+
+TEST_F(EmulatorTest, ARaceInPartOfAWordIsCaught) {
+  const Global<float> out = make(std::vector<float>(128));
+  expect_caught(WordsAndPartsKernel<1>{out}, Kind::kSharedRace);
+  expect_caught(WordsAndPartsKernel<2>{out}, Kind::kSharedRace);
+  expect_caught(WordsAndPartsKernel<3>{out}, Kind::kSharedRace);
+  expect_clean(WordsAndPartsKernel<0>{out});
+}
 
 TEST_F(EmulatorTest, MissingBarrierAfterAnFp8TableIsCaught) {
   std::vector<e4m3_t> codes;
