@@ -56,11 +56,14 @@ struct WordsAndPartsKernel {
   void operator()() const {
     SharedPool pool;
     const Shared<float> words = pool.take<float>(4 * kThreads);
-    const int mine = 4 * thread_idx(), next = 4 * ((thread_idx() + 1) % kThreads);
+    const int mine = 4 * thread_idx(), next = 4 * (thread_idx() ^ 1);
     words.store<4>(mine, {{1, 2, 3, 4}});
     if (kMissing != 1) block_sync();
     float sum = words.load<4>(mine).v[0] + words.load<4>(next).v[3];  // a word has two readers
-    if (kMissing != 2) block_sync();
+    if (kMissing != 2)
+      block_sync();
+    else
+      sum = shuffle_xor(sum, 0, 32);  // all have read: only what is known of readers tells
     words.put(mine + 2, sum);
     if (kMissing != 3) block_sync();
     sum += words.load<4>(next).v[2];
